@@ -1,0 +1,1 @@
+//! Bytes to Arrow by a declared schema.

@@ -1,0 +1,159 @@
+//! Counters, gauges and histograms of the running process, by Prometheus' conventions, and the exact
+//! latency histograms of the summary. Handles are taken when a part is built; counting is an atomic add.
+
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+/// Everything that `/metrics` shows.
+pub static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
+    match metric.and_then(|m| REGISTRY.register(Box::new(m.clone())).map(|()| m)) {
+        Ok(metric) => metric,
+        // Names and labels are constants of this file, and each is registered once: a test of this module holds that.
+        Err(error) => unreachable!("metric defined wrongly: {error}"),
+    }
+}
+
+fn counter(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    register(IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn seconds(name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    let buckets = vec![0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+    register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels))
+}
+
+macro_rules! metrics {
+    ($($name:ident: $kind:ident = $make:ident($text:literal, $help:literal, $labels:expr);)*) => {
+        $(#[doc = $help] pub static $name: LazyLock<$kind> = LazyLock::new(|| $make($text, $help, &$labels));)*
+        /// Makes every metric show up at once, so that a scrape before the first message is complete.
+        pub fn register_all() { $(LazyLock::force(&$name);)* }
+    };
+}
+
+metrics! {
+    SOURCE_EVENTS: IntCounterVec = counter("weir_source_events_total", "Messages read.", ["source"]);
+    SOURCE_BYTES: IntCounterVec = counter("weir_source_bytes_total", "Bytes of keys and values read.", ["source"]);
+    SOURCE_LAG: IntGaugeVec = gauge("weir_source_lag_events", "Messages that wait behind the position.", ["source", "partition"]);
+    STEP_EVENTS_IN: IntCounterVec = counter("weir_step_events_in_total", "Messages that went into the step.", ["step"]);
+    STEP_EVENTS_OUT: IntCounterVec = counter("weir_step_events_out_total", "Messages that came out of the step.", ["step"]);
+    STEP_REJECTED: IntCounterVec = counter("weir_step_rejected_events_total", "Messages that the step rejected.", ["step", "cause"]);
+    STEP_FILTERED: IntCounterVec = counter("weir_step_filtered_events_total", "Messages that the step dropped on purpose.", ["step"]);
+    GUEST_SECONDS: HistogramVec = seconds("weir_guest_call_seconds", "Time of one call into the guest.", ["step"]);
+    GUEST_INSTANCES: IntCounterVec = counter("weir_guest_instances_total", "Instances made, by cause.", ["step", "cause"]);
+    GUEST_MEMORY: IntGaugeVec = gauge("weir_guest_memory_bytes", "Linear memory of the step's newest instance.", ["step"]);
+    SINK_EVENTS: IntCounterVec = counter("weir_sink_events_total", "Messages written, visible or not.", ["sink"]);
+    SINK_BYTES: IntCounterVec = counter("weir_sink_bytes_total", "Bytes of keys and values handed to the sink.", ["sink"]);
+    SINK_REJECTED: IntCounterVec = counter("weir_sink_rejected_events_total", "Messages that the sink rejected.", ["sink"]);
+    SINK_UNKNOWN_FIELDS: IntCounterVec = counter("weir_sink_unknown_fields_total", "Fields of messages that the schema doesn't name.", ["sink"]);
+    SINK_COMMITTED: IntCounterVec = counter("weir_sink_committed_events_total", "Rows made visible.", ["sink"]);
+    SINK_FILES: IntCounterVec = counter("weir_sink_files_total", "Files made visible.", ["sink"]);
+    SINK_FILE_BYTES: IntCounterVec = counter("weir_sink_file_bytes_total", "Bytes of files made visible.", ["sink"]);
+    SINK_SNAPSHOTS: IntGaugeVec = gauge("weir_sink_table_snapshots", "Snapshots that the Iceberg table keeps.", ["sink"]);
+    SINK_MANIFESTS: IntGaugeVec = gauge("weir_sink_table_manifests", "Manifests of the Iceberg table's newest snapshot.", ["sink"]);
+    COMMIT_SECONDS: HistogramVec = seconds("weir_sink_commit_seconds", "Time of one commit.", ["sink"]);
+    COMMIT_RETRIES: IntCounterVec = counter("weir_sink_commit_retries_total", "Commits tried again after a conflict or an unknown outcome.", ["sink"]);
+    LATENCY_SECONDS: HistogramVec = seconds("weir_sink_latency_seconds", "From the message's publish time to its row being visible.", ["sink"]);
+    CHECKPOINTS: IntCounterVec = counter("weir_checkpoint_epochs_total", "Epochs whose manifest was written.", ["pipeline"]);
+    CHECKPOINT_SECONDS: HistogramVec = seconds("weir_checkpoint_seconds", "From the barrier to the last commit of an epoch.", ["pipeline"]);
+    CHECKPOINT_EPOCH: IntGaugeVec = gauge("weir_checkpoint_epoch", "The newest committed epoch.", ["pipeline"]);
+    RESTARTS: IntCounterVec = counter("weir_pipeline_restarts_total", "Restarts from the checkpoint, by the kind of error.", ["pipeline", "kind"]);
+    WORKER_BUSY: IntCounterVec = counter("weir_worker_busy_microseconds_total", "Time that a worker spent computing.", ["worker"]);
+}
+
+/// All metrics in Prometheus' text format.
+pub fn render() -> String {
+    TextEncoder::new().encode_to_string(&REGISTRY.gather()).unwrap_or_default()
+}
+
+/// Exact latencies, in milliseconds, with three significant digits: up to ten hours.
+pub struct Latency(Mutex<Histogram<u64>>);
+
+/// Percentiles of a [`Latency`], in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Percentiles {
+    /// How many were counted.
+    pub count: u64,
+    /// The least.
+    pub min_ms: u64,
+    /// The median.
+    pub p50_ms: u64,
+    /// 90 % are at most this.
+    pub p90_ms: u64,
+    /// 95 % are at most this.
+    pub p95_ms: u64,
+    /// 99 % are at most this.
+    pub p99_ms: u64,
+    /// The greatest.
+    pub max_ms: u64,
+}
+
+const LATENCY_MAX_MS: u64 = 36_000_000;
+
+impl Default for Latency {
+    fn default() -> Self {
+        match Histogram::new_with_bounds(1, LATENCY_MAX_MS, 3) {
+            Ok(histogram) => Latency(Mutex::new(histogram)),
+            Err(error) => unreachable!("constant bounds of the latency histogram: {error}"),
+        }
+    }
+}
+
+impl Latency {
+    /// Counts `count` messages that took `latency`. Longer than ten hours counts as ten hours.
+    pub fn record(&self, latency: Duration, count: u64) {
+        let ms = (latency.as_millis() as u64).clamp(1, LATENCY_MAX_MS);
+        let mut histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        histogram.saturating_record_n(ms, count);
+    }
+
+    /// The percentiles so far.
+    pub fn percentiles(&self) -> Percentiles {
+        let h = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if h.is_empty() {
+            return Percentiles::default();
+        }
+        Percentiles {
+            count: h.len(),
+            min_ms: h.min(),
+            p50_ms: h.value_at_quantile(0.5),
+            p90_ms: h.value_at_quantile(0.9),
+            p95_ms: h.value_at_quantile(0.95),
+            p99_ms: h.value_at_quantile(0.99),
+            max_ms: h.max(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_registers_and_follows_the_naming_rule() {
+        register_all();
+        CHECKPOINTS.with_label_values(&["p"]).inc();
+        for family in REGISTRY.gather() {
+            assert!(family.name().starts_with("weir_"), "{}", family.name());
+        }
+        assert!(render().contains("weir_checkpoint_epochs_total{pipeline=\"p\"} 1"));
+    }
+
+    #[test]
+    fn percentiles_count_each_message_once() {
+        let latency = Latency::default();
+        latency.record(Duration::from_millis(10), 99);
+        latency.record(Duration::from_millis(1000), 1);
+        let p = latency.percentiles();
+        assert_eq!((p.count, p.p50_ms, p.p99_ms), (100, 10, 10));
+        assert_eq!(p.max_ms, 1000);
+    }
+}

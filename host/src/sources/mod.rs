@@ -1,0 +1,1 @@
+//! The sources, one file or folder each. Siblings never import each other.
