@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod error;
 pub mod metrics;
+pub mod units;
 
 // Layer 2: the three traits, and what they are made with.
 pub mod columnar;
