@@ -5,16 +5,31 @@
 
 // Layer 0: vocabulary. No async, no I/O.
 pub mod batch;
+pub mod crash;
 pub mod error;
 pub mod metrics;
 pub mod units;
 
-// Layer 2: the three traits, and what they are made with.
+// Layer 2: the three traits, and what connectors and steps are made with.
+pub mod checkpoint;
 pub mod columnar;
 pub mod operator;
 pub mod sink;
 pub mod source;
+pub mod wasm;
 
-// Layer 3: connectors.
+// Layer 3: connectors and operators.
+pub mod operators;
 pub mod sinks;
 pub mod sources;
+
+// Layer 4: the running loop.
+pub mod exchange;
+pub mod worker;
+
+// Layer 5: from a file to a running pipeline.
+pub mod pipeline;
+
+// Layer 6: the ways in.
+pub mod cli;
+pub mod control;

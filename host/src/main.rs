@@ -1,2 +1,8 @@
 //! The `weir` binary.
-fn main() {}
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    weir::cli::main()
+}

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 /// Everything that `/metrics` shows.
 pub static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
@@ -24,6 +24,10 @@ fn counter(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
 
 fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     register(IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn quantiles(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+    register(GaugeVec::new(Opts::new(name, help), labels))
 }
 
 fn seconds(name: &str, help: &str, labels: &[&str]) -> HistogramVec {
@@ -61,7 +65,7 @@ metrics! {
     SINK_MANIFESTS: IntGaugeVec = gauge("weir_sink_table_manifests", "Manifests of the Iceberg table's newest snapshot.", ["sink"]);
     COMMIT_SECONDS: HistogramVec = seconds("weir_sink_commit_seconds", "Time of one commit.", ["sink"]);
     COMMIT_RETRIES: IntCounterVec = counter("weir_sink_commit_retries_total", "Commits tried again after a conflict or an unknown outcome.", ["sink"]);
-    LATENCY_SECONDS: HistogramVec = seconds("weir_sink_latency_seconds", "From the message's publish time to its row being visible.", ["sink"]);
+    LATENCY_SECONDS: GaugeVec = quantiles("weir_sink_latency_seconds", "From the message's publish time to its row being visible, since the start.", ["sink", "quantile"]);
     CHECKPOINTS: IntCounterVec = counter("weir_checkpoint_epochs_total", "Epochs whose manifest was written.", ["pipeline"]);
     CHECKPOINT_SECONDS: HistogramVec = seconds("weir_checkpoint_seconds", "From the barrier to the last commit of an epoch.", ["pipeline"]);
     CHECKPOINT_EPOCH: IntGaugeVec = gauge("weir_checkpoint_epoch", "The newest committed epoch.", ["pipeline"]);

@@ -1,0 +1,112 @@
+//! The manifest: everything that an epoch decided, in one JSON document. Creating it is the commit point.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::sink::{Epoch, Prepared};
+use crate::source::Position;
+
+/// The version that this host writes. It reads this and all earlier ones.
+pub const MANIFEST_VERSION: u32 = 1;
+
+/// One epoch of one task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Format of this document.
+    pub version: u32,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The task, of how many.
+    pub task: u32,
+    /// Tasks of the pipeline when this was written.
+    pub tasks: u32,
+    /// Drawn when the log was begun.
+    pub log_id: String,
+    /// The process that wrote this, drawn anew at each start.
+    pub attempt: String,
+    /// This epoch.
+    pub epoch: Epoch,
+    /// The epoch that this one follows: the one to go back to when this one's prepared work is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Epoch>,
+    /// Epochs before this one whose prepared work was lost and whose rows were read again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<Epoch>,
+    /// All input has been read and everything is in the sinks: nothing is left to do.
+    #[serde(default)]
+    pub finished: bool,
+    /// When it was written, ms since the Unix epoch. For people only.
+    pub created_ms: i64,
+    /// Where each source goes on, by its name.
+    pub sources: BTreeMap<String, Position>,
+    /// What each sink prepared, by its name.
+    pub sinks: BTreeMap<String, SinkWork>,
+    /// The module of each step, by its name.
+    #[serde(default)]
+    pub modules: BTreeMap<String, ModuleRef>,
+}
+
+/// What one sink prepared for an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SinkWork {
+    /// The connector's kind: a sink that changed its kind can't be asked about this epoch.
+    pub kind: String,
+    /// One entry for each writer that had rows.
+    pub prepared: Vec<Prepared>,
+}
+
+/// The module that a step ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleRef {
+    /// Digest of the file that the pipeline file named.
+    pub configured: String,
+    /// Digest of the module that ran.
+    pub running: String,
+}
+
+impl Manifest {
+    /// Reads a manifest; anything that is not one, or is of a newer format, is refused.
+    pub fn parse(bytes: &[u8]) -> Result<Manifest> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let corrupt = |e: serde_json::Error| Error::corrupt("the manifest is not readable").because(e);
+        let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
+        if version > MANIFEST_VERSION || version == 0 {
+            return Err(Error::config("the manifest was written by a newer weir: use that version")
+                .with("version", version)
+                .with("known", MANIFEST_VERSION));
+        }
+        serde_json::from_slice(bytes).map_err(corrupt)
+    }
+
+    /// The manifest as it is stored.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(|e| Error::bug("cannot write a manifest as JSON").because(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn reading_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Manifest::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_what_to_do() {
+        let error = Manifest::parse(br#"{"version": 99, "shape": "unknown"}"#).unwrap_err();
+        assert_eq!(error.to_string(), "the manifest was written by a newer weir: use that version version=99 known=1");
+    }
+}

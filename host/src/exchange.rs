@@ -1,0 +1,125 @@
+//! What travels between sources and workers, and between workers: bounded channels, one for each
+//! (sender, receiver) pair, and the alignment of barriers where several meet.
+
+use std::task::Poll;
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::batch::{Batch, Route};
+use crate::sink::Epoch;
+
+/// Batches that a channel holds before its sender waits.
+pub const CHANNEL_BATCHES: usize = 4;
+
+/// Cuts the stream: what came before belongs to the epoch, what comes after to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// The epoch that ends here.
+    pub epoch: Epoch,
+    /// Nothing follows: the pipeline stops or has ended.
+    pub last: bool,
+}
+
+/// What a batch on a channel is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The steps and sinks that take this route.
+    Route(Route),
+    /// The one sink, by number, that had the rows spread over the workers.
+    Sink(usize),
+}
+
+/// All that travels on a channel.
+#[derive(Clone, Debug)]
+pub enum Element {
+    /// Messages.
+    Batch(Target, Batch),
+    /// A cut.
+    Barrier(Barrier),
+}
+
+/// The receiving ends of one stage: merges them and aligns barriers.
+pub struct Inputs {
+    receivers: Vec<Receiver<Element>>,
+    /// The barrier that each receiver is held at.
+    held: Vec<Option<Barrier>>,
+    turn: usize,
+}
+
+/// One sending end for each sender, and the inputs that they feed.
+pub fn inputs(senders: usize) -> (Vec<Sender<Element>>, Inputs) {
+    let (sending, receivers): (Vec<_>, Vec<_>) = (0..senders).map(|_| channel(CHANNEL_BATCHES)).unzip();
+    (sending, Inputs { held: vec![None; receivers.len()], receivers, turn: 0 })
+}
+
+impl Inputs {
+    /// The next batch of any receiver that is not held, or the barrier once all are held at it.
+    /// `None` when a sender is gone without a last barrier: the pipeline is being torn down.
+    pub async fn next(&mut self) -> Option<Element> {
+        std::future::poll_fn(|cx| {
+            let count = self.receivers.len();
+            for i in (0..count).map(|i| (self.turn + i) % count) {
+                if self.held[i].is_some() {
+                    continue;
+                }
+                match self.receivers[i].poll_recv(cx) {
+                    Poll::Ready(Some(Element::Barrier(barrier))) => {
+                        self.held[i] = Some(barrier);
+                        if self.held.iter().all(Option::is_some) {
+                            self.held.fill(None);
+                            return Poll::Ready(Some(Element::Barrier(barrier)));
+                        }
+                    }
+                    Poll::Ready(Some(batch)) => {
+                        // The next call begins with the next receiver, so that none starves.
+                        self.turn = (i + 1) % count;
+                        return Poll::Ready(Some(batch));
+                    }
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => {}
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{BatchBuilder, Origin};
+
+    fn batch(tag: i64) -> Element {
+        let mut builder = BatchBuilder::new(1, 1);
+        builder.push(None, Some(b"x"), Origin { partition: 0, offset: tag, published: 0 });
+        Element::Batch(Target::Route(Route::MAIN), builder.finish(0))
+    }
+
+    fn barrier(epoch: u64) -> Element {
+        Element::Barrier(Barrier { epoch: Epoch(epoch), last: false })
+    }
+
+    #[tokio::test]
+    async fn nothing_behind_a_barrier_passes_before_all_senders_reached_it() {
+        let (senders, mut inputs) = inputs(2);
+        for element in [batch(1), barrier(1), batch(3)] {
+            senders[0].send(element).await.unwrap();
+        }
+        senders[1].send(batch(2)).await.unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            if let Some(Element::Batch(_, b)) = inputs.next().await {
+                seen.push(b.offsets[0]);
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2]);
+        assert!(futures::poll!(std::pin::pin!(inputs.next())).is_pending(), "held until the second sender is at the barrier");
+        senders[1].send(barrier(1)).await.unwrap();
+        assert!(matches!(inputs.next().await, Some(Element::Barrier(b)) if b.epoch == Epoch(1)));
+        assert!(matches!(inputs.next().await, Some(Element::Batch(_, b)) if b.offsets[0] == 3));
+        drop(senders);
+        assert!(inputs.next().await.is_none());
+    }
+}

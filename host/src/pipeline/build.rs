@@ -1,0 +1,297 @@
+//! From a checked pipeline file to connectors, modules and routes: everything that can be refused
+//! before anything runs. Starts no source and no worker.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::spec::{Connector, Delivery, Spec, StepSpec, typed};
+use crate::batch::Route;
+use crate::checkpoint::{LogStore, ModuleRef};
+use crate::error::{Error, Result};
+use crate::operators::transform::{Settings, Transform};
+use crate::sink::{Distribution, SinkConnector};
+use crate::sinks;
+use crate::source::SourceConnector;
+use crate::sources;
+use crate::wasm::{Engine, Grants, Instance, Module};
+use crate::worker::Step;
+
+/// A source by its name.
+pub struct NamedSource {
+    /// As in the pipeline file.
+    pub name: Arc<str>,
+    /// What it is.
+    pub connector: Box<dyn SourceConnector>,
+}
+
+/// A sink by its name.
+pub struct NamedSink {
+    /// As in the pipeline file.
+    pub name: Arc<str>,
+    /// What it is.
+    pub connector: Box<dyn SinkConnector>,
+    /// Whether it takes dead letters.
+    pub takes_dead_letters: bool,
+}
+
+/// Makes one operator for each worker.
+pub type MakeOperator = dyn Fn() -> Result<Box<dyn crate::operator::Operator>> + Send + Sync;
+
+/// A step by its name.
+pub struct StepPlan {
+    /// As in the pipeline file.
+    pub name: Arc<str>,
+    /// The guest, where the step is one.
+    pub module: Option<Module>,
+    /// Makes the step for a worker.
+    pub make: Box<MakeOperator>,
+}
+
+/// A pipeline that is ready to run.
+pub struct Pipeline {
+    /// Names its log and its marks in sinks.
+    pub name: String,
+    /// This process's task.
+    pub task: u32,
+    /// Of how many.
+    pub tasks: u32,
+    /// Worker threads.
+    pub workers: u32,
+    /// Restarts in a row before it gives up.
+    pub restarts: u32,
+    /// Time between two epochs.
+    pub interval: std::time::Duration,
+    /// Where its log lies.
+    pub store: LogStore,
+    /// In the file's order.
+    pub sources: Vec<NamedSource>,
+    /// In the file's order.
+    pub steps: Vec<StepPlan>,
+    /// In the file's order.
+    pub sinks: Vec<NamedSink>,
+    /// The sinks' numbers by the route that they take.
+    pub takers: HashMap<Route, Vec<usize>>,
+}
+
+impl Pipeline {
+    /// Builds task `task` of the pipeline. Reads modules and schemas; connects to nothing.
+    pub fn build(spec: &Spec, task: u32, engine: &Engine) -> Result<Pipeline> {
+        if task >= spec.tasks {
+            return Err(Error::config("no such task: tasks are numbered from 0").with("task", task).with("tasks", spec.tasks));
+        }
+        let mut routes = Routes::new();
+        let mut steps = Vec::new();
+        for step in &spec.steps {
+            steps.push(transform(step, engine, &mut routes)?);
+        }
+        let mut sources = Vec::new();
+        for source in &spec.sources {
+            sources.push(NamedSource { name: source.name.as_str().into(), connector: open_source(source, &spec.pipeline)? });
+        }
+        let mut sinks = Vec::new();
+        let mut takers: HashMap<Route, Vec<usize>> = HashMap::new();
+        for (number, sink) in spec.sinks.iter().enumerate() {
+            for name in &sink.from {
+                takers.entry(routes.find(name, &sink.place)?).or_default().push(number);
+            }
+            let takes_dead_letters = sink.from.iter().any(|name| name == "dead_letter");
+            if takes_dead_letters && sink.from.len() > 1 {
+                return Err(Error::config(
+                    "a sink for dead letters takes nothing else: give the other routes a sink of their own",
+                )
+                .with("at", &sink.place));
+            }
+            sinks.push(NamedSink {
+                name: sink.name.as_str().into(),
+                connector: open_sink(sink, takes_dead_letters)?,
+                takes_dead_letters,
+            });
+        }
+        routes.check_taken(&takers)?;
+        check_delivery(spec.delivery, &sources, &sinks)?;
+        Ok(Pipeline {
+            name: spec.pipeline.clone(),
+            task,
+            tasks: spec.tasks,
+            workers: spec.workers,
+            restarts: spec.restarts,
+            interval: spec.checkpoint.interval.0,
+            store: LogStore::open(&spec.checkpoint.store, spec.checkpoint.options.clone())?,
+            sources,
+            steps,
+            sinks,
+            takers,
+        })
+    }
+
+    /// Looks whether every source and sink can be used, changing nothing.
+    pub async fn check(&self) -> Result<()> {
+        for source in &self.sources {
+            let checked = source.connector.check().await;
+            checked.map_err(|e| Error::new(e.kind(), "the source can't be used").with("source", &source.name).because(e))?;
+        }
+        for sink in &self.sinks {
+            let checked = sink.connector.check().await;
+            checked.map_err(|e| Error::new(e.kind(), "the sink can't be used").with("sink", &sink.name).because(e))?;
+        }
+        Ok(())
+    }
+
+    /// The module of each step, as a manifest names them.
+    pub fn modules(&self) -> BTreeMap<String, ModuleRef> {
+        let reference =
+            |module: &Module| ModuleRef { configured: module.digest().to_string(), running: module.digest().to_string() };
+        self.steps.iter().filter_map(|step| Some((step.name.to_string(), reference(step.module.as_ref()?)))).collect()
+    }
+
+    /// The modules whose bytes the checkpoint store keeps.
+    pub fn kept_modules(&self) -> Vec<Module> {
+        self.steps.iter().filter_map(|step| step.module.clone()).collect()
+    }
+
+    /// The steps of one worker.
+    pub fn operators(&self) -> Result<Vec<Step>> {
+        self.steps.iter().map(|step| Ok(Step { name: step.name.clone(), operator: (step.make)()? })).collect()
+    }
+
+    /// Whether any sink has its rows spread over the workers.
+    pub fn spreads(&self) -> Result<bool> {
+        Ok(self.distributions()?.iter().any(|(_, spread)| spread.is_some()))
+    }
+
+    /// How each sink has its rows spread, for one sending worker.
+    pub fn distributions(&self) -> Result<Vec<(Arc<str>, Option<Box<dyn Distribution>>)>> {
+        self.sinks.iter().map(|sink| Ok((sink.name.clone(), sink.connector.distribution()?))).collect()
+    }
+}
+
+/// The engine with its folder of compiled modules: `$WEIR_CACHE_DIR`, else the user's cache folder.
+pub fn engine() -> Result<Engine> {
+    let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = home("WEIR_CACHE_DIR")
+        .or_else(|| home("XDG_CACHE_HOME").map(|cache| cache.join("weir")))
+        .or_else(|| home("HOME").map(|home| home.join(".cache/weir")));
+    match Engine::new(folder.map(|folder| folder.join("modules"))) {
+        Ok(engine) => Ok(engine),
+        // A read-only root without a cache folder is how containers run: modules are then compiled at each start.
+        Err(error) => {
+            tracing::debug!(%error, "no cache of compiled modules");
+            Engine::new(None)
+        }
+    }
+}
+
+/// Numbers for the names of routes.
+struct Routes {
+    names: Vec<(String, Route, String)>,
+}
+
+impl Routes {
+    fn new() -> Routes {
+        Routes { names: Vec::new() }
+    }
+
+    /// The number of a route that a step names. The same name from two steps is the same route.
+    fn number(&mut self, name: &str, step: &str) -> Result<Route> {
+        if let "main" | "dead_letter" | "late" = name {
+            return Err(Error::config("a step may not give a route one of the names that every pipeline has")
+                .with("route", name)
+                .with("step", step));
+        }
+        if let Some((_, route, _)) = self.names.iter().find(|(known, ..)| known == name) {
+            return Ok(*route);
+        }
+        let number = Route::FIRST_NAMED as usize + self.names.len();
+        let route =
+            u8::try_from(number).map(Route).map_err(|_| Error::config("too many routes: at most 254").with("step", step))?;
+        self.names.push((name.to_string(), route, step.to_string()));
+        Ok(route)
+    }
+
+    /// The route that a sink's `from` names.
+    fn find(&self, name: &str, place: &str) -> Result<Route> {
+        match name {
+            "main" => Ok(Route::MAIN),
+            "dead_letter" => Ok(Route::DEAD_LETTER),
+            _ => self.names.iter().find(|(known, ..)| known == name).map(|(_, route, _)| *route).ok_or_else(|| {
+                let known: Vec<&str> =
+                    ["main", "dead_letter"].into_iter().chain(self.names.iter().map(|(n, ..)| n.as_str())).collect();
+                Error::config("no step names this route").with("route", name).with("known", known.join(",")).with("at", place)
+            }),
+        }
+    }
+
+    /// A route without a sink would lose its rows: refuse.
+    fn check_taken(&self, takers: &HashMap<Route, Vec<usize>>) -> Result<()> {
+        if !takers.contains_key(&Route::MAIN) {
+            return Err(Error::config("no sink takes the main route: add one without `from`"));
+        }
+        match self.names.iter().find(|(_, route, _)| !takers.contains_key(route)) {
+            None => Ok(()),
+            Some((name, _, step)) => {
+                Err(Error::config("no sink takes the route: add a sink with it in `from` (`blackhole` drops rows on purpose)")
+                    .with("route", name)
+                    .with("step", step))
+            }
+        }
+    }
+}
+
+fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<StepPlan> {
+    let at = |e: Error| Error::new(e.kind(), "cannot build the step").with("step", &step.name).because(e);
+    let module = Module::load(engine, std::path::Path::new(&step.transform)).map_err(at)?;
+    let grants = Grants::named(&step.grants).map_err(at)?;
+    let config = if step.config.is_null() { "{}".to_string() } else { step.config.to_string() };
+    let name: Arc<str> = step.name.as_str().into();
+    // The first instance tells the routes, and whether the config is one that the module takes. What a module
+    // does wrong here is the person's to mend before anything runs.
+    let probe = Instance::new(&module, &step.limits, grants, &config, &name)
+        .map_err(|e| at(e.as_kind(crate::error::ErrorKind::Config)))?;
+    let numbers = probe.routes().iter().map(|route| routes.number(route, &step.name)).collect::<Result<Vec<_>>>()?;
+    let settings = Settings { step: name.clone(), module: module.clone(), config, limits: step.limits, grants, routes: numbers };
+    let make = move || Ok(Box::new(Transform::new(settings.clone())?) as Box<dyn crate::operator::Operator>);
+    Ok(StepPlan { name, module: Some(module), make: Box::new(make) })
+}
+
+fn open_source(source: &Connector, pipeline: &str) -> Result<Box<dyn SourceConnector>> {
+    let (settings, place, name) = (source.settings.clone(), source.place.as_str(), source.name.clone());
+    let at = |e: Error| Error::new(e.kind(), "cannot build the source").with("at", place).because(e);
+    let _ = (settings, name, pipeline);
+    Err(at(Error::bug("stub")))
+}
+
+fn open_sink(sink: &Connector, dead_letters: bool) -> Result<Box<dyn SinkConnector>> {
+    let (settings, place, name) = (sink.settings.clone(), sink.place.as_str(), sink.name.clone());
+    let at = |e: Error| Error::new(e.kind(), "cannot build the sink").with("at", place).because(e);
+    let _ = (settings, name);
+    Err(at(Error::bug("stub")))
+}
+
+/// Exactly-once needs sources that can be read again and sinks that can hold back.
+fn check_delivery(delivery: Delivery, sources: &[NamedSource], sinks: &[NamedSink]) -> Result<()> {
+    if delivery == Delivery::AtLeastOnce {
+        return Ok(());
+    }
+    if let Some(source) = sources.iter().find(|s| !s.connector.replayable()) {
+        return Err(Error::config(
+            "the source can't take part in exactly-once: what was read once can't be read again after a crash; set `delivery: at-least-once`",
+        )
+        .with("source", &source.name));
+    }
+    if let Some(sink) = sinks.iter().find(|s| !s.connector.transactional()) {
+        return Err(Error::config(
+            "the sink can't take part in exactly-once: what it has written can't be held back until the checkpoint; set `delivery: at-least-once`",
+        )
+        .with("sink", &sink.name));
+    }
+    Ok(())
+}
+
+/// The JSON schema of pipeline files, every connector's settings included.
+pub fn schema() -> serde_json::Value {
+    use schemars::schema_for;
+    let sources = [];
+    let sinks = [];
+    super::spec::json_schema(&sources, &sinks)
+}

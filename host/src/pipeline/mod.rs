@@ -1,0 +1,14 @@
+//! From a pipeline file to a running pipeline. One path serves the first start, recovery and restart:
+//! a first start is a recovery from nothing.
+
+mod build;
+mod recover;
+mod run;
+mod source_task;
+mod spec;
+mod status;
+
+pub use build::{NamedSink, NamedSource, Pipeline, StepPlan, engine, schema};
+pub use run::{Environment, Live, Outcome, Stop, run};
+pub use spec::{Checkpoint, Delivery, Spec, StepSpec};
+pub use status::{Phase, SourceState, Status, Summary};

@@ -1,0 +1,319 @@
+//! Start, recovery and restart: reads the newest manifest, settles its epoch with the sinks that it
+//! describes, and says where to go on. A first start writes manifest 0 before anything is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::build::{NamedSink, Pipeline};
+use super::run::Environment;
+use super::status::{Phase, Status};
+use crate::checkpoint::{Claim, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, claim, settle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sink::{CommitInfo, Committer, Epoch, Identity, Prepared, Recovered};
+use crate::source::Position;
+
+/// Where a pipeline goes on.
+pub struct Start {
+    /// Whose work is written from here on.
+    pub log_id: String,
+    /// The manifest whose positions hold: what the next one follows.
+    pub base: Manifest,
+    /// The number that the next manifest takes.
+    pub next: Epoch,
+    /// Epochs given up, which the next manifest names.
+    pub abandoned: Vec<Epoch>,
+    /// One committer for each sink, in order: fenced, and done with everything before `next`.
+    pub committers: Vec<Box<dyn Committer>>,
+}
+
+/// Everything that recovery needs to know of its surroundings.
+pub struct Recovery<'a> {
+    /// What is to run.
+    pub pipeline: &'a Pipeline,
+    /// The task's log.
+    pub log: &'a Log,
+    /// This process's attempt.
+    pub attempt: &'a str,
+    /// Clock and crash points.
+    pub env: &'a dyn Environment,
+    /// Told what is being done.
+    pub status: &'a Arc<Status>,
+}
+
+impl Recovery<'_> {
+    /// Settles the past. `None`: the log is finished.
+    pub async fn start(&self) -> Result<Option<Start>> {
+        self.status.enter(Phase::Starting);
+        let newest = match self.log.newest().await? {
+            Some(manifest) => manifest,
+            None => self.begin().await?,
+        };
+        if newest.finished {
+            return Ok(None);
+        }
+        self.check_shape(&newest)?;
+        let mut committers = Vec::new();
+        for sink in &self.pipeline.sinks {
+            let identity = self.identity(sink, &newest.log_id);
+            committers.push(sink.connector.committer(&identity).await.map_err(|e| at_sink(e, &sink.name))?);
+        }
+        let start = self.settle(newest, committers).await?;
+        self.adopt_new_sources(start).await.map(Some)
+    }
+
+    /// The identity of a sink's work.
+    pub fn identity(&self, sink: &NamedSink, log_id: &str) -> Identity {
+        Identity {
+            pipeline: self.pipeline.name.clone(),
+            sink: sink.name.to_string(),
+            task: self.pipeline.task,
+            tasks: self.pipeline.tasks,
+            log_id: log_id.to_string(),
+            attempt: self.attempt.to_string(),
+        }
+    }
+
+    /// Checks and creates what is outside, resolves where the sources start, writes manifest 0.
+    async fn begin(&self) -> Result<Manifest> {
+        let mut sources = BTreeMap::new();
+        for source in &self.pipeline.sources {
+            let at = |e: Error| Error::new(e.kind(), "cannot start from the source").with("source", &source.name).because(e);
+            source.connector.check().await.map_err(at)?;
+            sources.insert(
+                source.name.to_string(),
+                source.connector.start(self.pipeline.task, self.pipeline.tasks).await.map_err(at)?,
+            );
+        }
+        let log_id = self.env.new_id();
+        for sink in &self.pipeline.sinks {
+            sink.connector.check().await.map_err(|e| at_sink(e, &sink.name))?;
+            sink.connector.create().await.map_err(|e| at_sink(e, &sink.name))?;
+            // A mark of another log in the sink refuses the start before this log exists.
+            sink.connector.committer(&self.identity(sink, &log_id)).await.map_err(|e| at_sink(e, &sink.name))?;
+        }
+        let manifest = Manifest {
+            version: MANIFEST_VERSION,
+            pipeline: self.pipeline.name.clone(),
+            task: self.pipeline.task,
+            tasks: self.pipeline.tasks,
+            log_id,
+            attempt: self.attempt.to_string(),
+            epoch: Epoch(0),
+            previous: None,
+            abandoned: Vec::new(),
+            finished: false,
+            created_ms: self.env.now_ms(),
+            sources,
+            sinks: BTreeMap::new(),
+            modules: self.pipeline.modules(),
+        };
+        match self.create(&manifest).await {
+            Ok(()) => Ok(manifest),
+            // Another process began the log at the same moment: its positions hold, the next create decides who goes on.
+            Err(e) if e.kind() == ErrorKind::Fenced => match self.log.newest().await? {
+                Some(theirs) => Ok(theirs),
+                None => Err(e),
+            },
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Creates a manifest, or says whose it is instead. Retries what the store left open.
+    pub async fn create(&self, manifest: &Manifest) -> Result<()> {
+        for module in &self.pipeline.kept_modules() {
+            self.pipeline.store.keep_module(&self.pipeline.name, module.digest(), module.bytes()).await?;
+        }
+        self.env.point("manifest.before").await;
+        const TRIES: u32 = 8;
+        let mut last = None;
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(50 << attempt)).await;
+            }
+            // A failed create may have landed: the next one says Exists, and the manifest tells whose it is.
+            let created = match self.log.create(manifest).await {
+                Ok(created) => created,
+                Err(e) if e.kind() == ErrorKind::Transient => {
+                    tracing::warn!(error = %e, epoch = %manifest.epoch, "creating the manifest again");
+                    last = Some(e);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let facts = async {
+                let found = match created {
+                    Created::New => None,
+                    Created::Exists => self.log.read(manifest.epoch).await?.map(|m| m.attempt),
+                };
+                Ok::<_, Error>((found, self.log.epochs().await?.pop()))
+            };
+            let (found, newest) = match facts.await {
+                Ok(facts) => facts,
+                Err(e) if e.kind() == ErrorKind::Transient => {
+                    last = Some(e);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            match claim(created, self.attempt, found.as_deref(), manifest.epoch, newest) {
+                Claim::Ours => {
+                    self.env.point("manifest.created").await;
+                    return Ok(());
+                }
+                Claim::Fenced => {
+                    return Err(Error::fenced("another process runs this pipeline: its epoch was there first")
+                        .with("pipeline", &self.pipeline.name)
+                        .with("task", self.pipeline.task)
+                        .with("epoch", manifest.epoch));
+                }
+                Claim::Again => {}
+            }
+        }
+        let error = Error::transient("the checkpoint store takes no manifest").with("epoch", manifest.epoch);
+        Err(match last {
+            Some(cause) => error.because(cause),
+            None => error,
+        })
+    }
+
+    /// Refuses a file that the checkpoint can't be carried over to.
+    fn check_shape(&self, newest: &Manifest) -> Result<()> {
+        if newest.tasks != self.pipeline.tasks {
+            return Err(Error::config("the checkpoint was written with another number of tasks: set `tasks` as it was")
+                .with("tasks", self.pipeline.tasks)
+                .with("checkpoint", newest.tasks));
+        }
+        let known = |name: &String| self.pipeline.sources.iter().any(|s| *s.name == **name);
+        if let Some(gone) = newest.sources.keys().find(|name| !known(name)) {
+            return Err(Error::config("the checkpoint knows a source that the pipeline file no longer has: name it as before, or give the pipeline a new name")
+                .with("source", gone));
+        }
+        for (name, work) in &newest.sinks {
+            let found = self.pipeline.sinks.iter().find(|s| *s.name == **name);
+            if !work.prepared.is_empty() && found.is_none_or(|s| s.connector.kind() != work.kind) {
+                return Err(Error::config(
+                    "the last epoch may not be visible in a sink that the pipeline file no longer has: run once with the old file, then change it",
+                )
+                .with("sink", name)
+                .with("kind", &work.kind)
+                .with("epoch", newest.epoch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks every sink what became of the newest epoch, and carries out what follows.
+    async fn settle(&self, newest: Manifest, mut committers: Vec<Box<dyn Committer>>) -> Result<Start> {
+        let no_work = SinkWork::default();
+        let work = |name: &str| newest.sinks.get(name).unwrap_or(&no_work);
+        let mut answers = Vec::new();
+        for (sink, committer) in self.pipeline.sinks.iter().zip(&mut committers) {
+            let prepared = &work(&sink.name).prepared;
+            if !prepared.is_empty() {
+                let answer = committer.recover(newest.epoch, prepared).await.map_err(|e| at_sink(e, &sink.name))?;
+                answers.push((sink.name.to_string(), answer));
+            }
+        }
+        let info = CommitInfo { modules: newest.modules.iter().map(|(step, m)| (step.clone(), m.running.clone())).collect() };
+        match settle(newest.epoch, &answers)? {
+            Settled::Commit(wanted) => {
+                for (sink, committer) in self.pipeline.sinks.iter().zip(&mut committers) {
+                    if wanted.iter().any(|name| **name == *sink.name) {
+                        tracing::info!(sink = %sink.name, epoch = %newest.epoch, "committing what a former run prepared");
+                        committer
+                            .commit(newest.epoch, &work(&sink.name).prepared, &info)
+                            .await
+                            .map_err(|e| at_sink(e, &sink.name))?;
+                    }
+                    committer.sweep(newest.epoch, &work(&sink.name).prepared).await.map_err(|e| at_sink(e, &sink.name))?;
+                }
+                let next = newest.epoch.next();
+                Ok(Start { log_id: newest.log_id.clone(), next, abandoned: Vec::new(), base: newest, committers })
+            }
+            Settled::Abandon => {
+                let lost: Vec<&str> =
+                    answers.iter().filter(|(_, r)| *r == Recovered::Lost).map(|(name, _)| name.as_str()).collect();
+                tracing::warn!(epoch = %newest.epoch, sinks = lost.join(","), "what the epoch prepared is gone, reading its rows again");
+                for (sink, committer) in self.pipeline.sinks.iter().zip(&mut committers) {
+                    committer.discard(&work(&sink.name).prepared).await.map_err(|e| at_sink(e, &sink.name))?;
+                }
+                let missing =
+                    || Error::corrupt("the epoch's work is lost and the manifest before it is gone").with("epoch", newest.epoch);
+                let previous = newest.previous.ok_or_else(missing)?;
+                let base = self.log.read(previous).await?.ok_or_else(missing)?;
+                let mut abandoned = newest.abandoned.clone();
+                abandoned.push(newest.epoch);
+                Ok(Start { log_id: newest.log_id.clone(), next: newest.epoch.next(), abandoned, base, committers })
+            }
+        }
+    }
+
+    /// A source that the checkpoint doesn't know starts now: its position is made durable before it is read.
+    async fn adopt_new_sources(&self, mut start: Start) -> Result<Start> {
+        let mut added = false;
+        for source in &self.pipeline.sources {
+            if !start.base.sources.contains_key(&*source.name) {
+                let position = source.connector.start(self.pipeline.task, self.pipeline.tasks).await?;
+                start.base.sources.insert(source.name.to_string(), position);
+                added = true;
+            }
+        }
+        for sink in &self.pipeline.sinks {
+            if start.base.epoch > Epoch(0) && !start.base.sinks.contains_key(&*sink.name) {
+                sink.connector.create().await.map_err(|e| at_sink(e, &sink.name))?;
+            }
+        }
+        if added {
+            let manifest = self.follow(&start, start.base.sources.clone(), BTreeMap::new(), false);
+            self.create(&manifest).await?;
+            start = Start { next: manifest.epoch.next(), abandoned: Vec::new(), base: manifest, ..start };
+        }
+        Ok(start)
+    }
+
+    /// The manifest that follows `start.base`.
+    pub fn follow(
+        &self,
+        start: &Start,
+        sources: BTreeMap<String, Position>,
+        sinks: BTreeMap<String, SinkWork>,
+        finished: bool,
+    ) -> Manifest {
+        Manifest {
+            version: MANIFEST_VERSION,
+            pipeline: self.pipeline.name.clone(),
+            task: self.pipeline.task,
+            tasks: self.pipeline.tasks,
+            log_id: start.log_id.clone(),
+            attempt: self.attempt.to_string(),
+            epoch: start.next,
+            previous: Some(start.base.epoch),
+            abandoned: start.abandoned.clone(),
+            finished,
+            created_ms: self.env.now_ms(),
+            sources,
+            sinks,
+            modules: self.pipeline.modules(),
+        }
+    }
+
+    /// Removes manifests that nothing goes back to.
+    pub async fn sweep(&self, newest: &Manifest) -> Result<()> {
+        let keep: Vec<Epoch> = newest.previous.into_iter().chain([newest.epoch]).collect();
+        self.log.sweep(newest.epoch, &keep).await
+    }
+}
+
+/// Tells which sink an error came from.
+pub fn at_sink(error: Error, sink: &str) -> Error {
+    Error::new(error.kind(), "a sink failed").with("sink", sink).because(error)
+}
+
+/// What a fenced process prepared that no manifest names: nobody else will ever ask for it.
+pub async fn discard(committers: &mut [Box<dyn Committer>], work: &[Vec<Prepared>]) {
+    for (committer, prepared) in committers.iter_mut().zip(work) {
+        if let Err(error) = committer.discard(prepared).await {
+            tracing::warn!(%error, "cannot remove what a fenced epoch prepared");
+        }
+    }
+}

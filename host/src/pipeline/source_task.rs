@@ -1,0 +1,105 @@
+//! Runs one worker's part of a source on the I/O runtime: reads, cuts at barriers, acknowledges.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::mpsc::{Receiver, Sender};
+
+use super::status::{SourceState, Status};
+use crate::batch::Route;
+use crate::error::{Error, Result};
+use crate::exchange::{Barrier, Element, Target};
+use crate::metrics;
+use crate::source::{Position, Source};
+use crate::worker::Event;
+
+/// What the coordinator tells a source.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Cut here.
+    Barrier(Barrier),
+    /// The checkpoint that holds this position is durable.
+    Ack(Position),
+}
+
+/// One worker's part of a source.
+pub struct SourceTask {
+    /// Its number in the pipeline file.
+    pub number: usize,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The running source.
+    pub source: Box<dyn Source>,
+    /// To the worker.
+    pub output: Sender<Element>,
+    /// From the coordinator.
+    pub commands: Receiver<Command>,
+    /// To the coordinator.
+    pub events: Sender<Event>,
+    /// What the task is doing.
+    pub state: Arc<AtomicU8>,
+}
+
+impl SourceTask {
+    /// Runs until the coordinator is gone. An error is reported, and ends the task.
+    pub async fn run(mut self, status: Arc<Status>) {
+        if let Err(error) = self.read(&status).await {
+            let error = Error::new(error.kind(), "a source failed").with("source", &self.name).because(error);
+            let _ = self.events.send(Event::Failed(error)).await;
+        }
+    }
+
+    async fn read(&mut self, status: &Status) -> Result<()> {
+        let events = metrics::SOURCE_EVENTS.with_label_values(&[&*self.name]);
+        let bytes = metrics::SOURCE_BYTES.with_label_values(&[&*self.name]);
+        let (mut ended, mut stopped) = (false, false);
+        loop {
+            tokio::select! {
+                // Barriers first: an interval is kept however fast the source is.
+                biased;
+                command = self.commands.recv() => match command {
+                    None => return Ok(()),
+                    Some(Command::Ack(position)) => self.source.ack(&position).await?,
+                    Some(Command::Barrier(barrier)) => {
+                        self.report_lag();
+                        let position = self.source.position();
+                        let event = Event::Position { source: self.number, epoch: barrier.epoch, position };
+                        if self.events.send(event).await.is_err() || !self.hand_on(Element::Barrier(barrier)).await {
+                            return Ok(());
+                        }
+                        stopped |= barrier.last;
+                    }
+                },
+                batch = self.source.next(), if !ended && !stopped => match batch? {
+                    Some(batch) => {
+                        events.inc_by(batch.len() as u64);
+                        bytes.inc_by(batch.bytes());
+                        status.read(batch.len() as u64, batch.bytes());
+                        if !batch.is_empty() && !self.hand_on(Element::Batch(Target::Route(Route::MAIN), batch)).await {
+                            return Ok(());
+                        }
+                    }
+                    None => {
+                        ended = true;
+                        self.state.store(SourceState::Ended as u8, Ordering::Relaxed);
+                        let _ = self.events.send(Event::Ended).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// False when the worker is gone, which reports its reason itself.
+    async fn hand_on(&mut self, element: Element) -> bool {
+        let before = self.state.swap(SourceState::Blocked as u8, Ordering::Relaxed);
+        let taken = self.output.send(element).await.is_ok();
+        self.state.store(before, Ordering::Relaxed);
+        taken
+    }
+
+    fn report_lag(&self) {
+        for (partition, lag) in self.source.lag() {
+            metrics::SOURCE_LAG.with_label_values(&[&*self.name, partition.as_str()]).set(lag as i64);
+        }
+    }
+}

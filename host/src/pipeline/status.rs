@@ -1,0 +1,308 @@
+//! What the running pipeline is doing: for the progress line, the summary, `/v1/status`, and the one
+//! line that says why it waits. Owns facts only; decides nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::metrics::{self, Latency, Percentiles};
+use crate::sink::{Committed, Epoch};
+
+/// What the coordinator is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "phase")]
+pub enum Phase {
+    /// Opening sources and sinks, settling the last epoch.
+    Starting,
+    /// Messages flow.
+    Running,
+    /// A barrier is on its way through the workers.
+    Barrier {
+        /// Sources and workers that have not answered.
+        missing: usize,
+    },
+    /// The manifest is being written.
+    Manifest,
+    /// A sink makes the epoch visible.
+    Committing {
+        /// Which.
+        sink: String,
+    },
+    /// Waits before it starts again.
+    Backoff {
+        /// The error that it ended with.
+        error: String,
+    },
+    /// Stopped or finished.
+    Ended,
+}
+
+/// What one worker's part of a source is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SourceState {
+    /// Waits for the outside system.
+    Reading = 0,
+    /// Waits for the worker to take a batch.
+    Blocked = 1,
+    /// At its end.
+    Ended = 2,
+}
+
+/// Shared by the parts that report and those that show.
+pub struct Status {
+    pipeline: String,
+    began: Instant,
+    state: Mutex<State>,
+    /// Messages read, bytes read.
+    events_in: AtomicU64,
+    bytes_in: AtomicU64,
+    sources: Mutex<Vec<(String, Arc<AtomicU8>)>>,
+    /// From a message's arrival to its being handed to a sink.
+    pub handed: Arc<Latency>,
+}
+
+struct State {
+    phase: Phase,
+    since: Instant,
+    epoch: Option<Epoch>,
+    epochs: u64,
+    restarts: u64,
+    sinks: BTreeMap<String, SinkState>,
+}
+
+#[derive(Default)]
+struct SinkState {
+    committed: Committed,
+    commits: u64,
+    latency: Arc<Latency>,
+}
+
+/// What a run did: printed at its end, and by `--json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// Wall-clock time in seconds.
+    pub seconds: f64,
+    /// Processor time of the whole process, user and system, in seconds.
+    pub cpu_seconds: f64,
+    /// Messages read.
+    pub events_in: u64,
+    /// Bytes of keys and values read.
+    pub bytes_in: u64,
+    /// Messages that steps or sinks rejected.
+    pub rejected: u64,
+    /// Messages that steps dropped on purpose.
+    pub filtered: u64,
+    /// Processor seconds for each GiB read.
+    pub cpu_seconds_per_gib: Option<f64>,
+    /// Epochs whose manifest was written.
+    pub epochs: u64,
+    /// The newest epoch.
+    pub epoch: Option<u64>,
+    /// Restarts from the checkpoint.
+    pub restarts: u64,
+    /// Largest resident memory, in bytes.
+    pub memory_bytes_max: u64,
+    /// From arrival to being handed to a sink.
+    pub handed: Percentiles,
+    /// By sink.
+    pub sinks: BTreeMap<String, SinkSummary>,
+}
+
+/// What a run did in one sink.
+#[derive(Clone, Debug, Serialize)]
+pub struct SinkSummary {
+    /// Rows made visible.
+    pub rows: u64,
+    /// Commits that had rows.
+    pub commits: u64,
+    /// Files made visible.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// From publish time to visible.
+    pub latency: Percentiles,
+}
+
+impl Status {
+    /// For a pipeline that is about to start.
+    pub fn new(pipeline: &str) -> Status {
+        Status {
+            pipeline: pipeline.to_string(),
+            began: Instant::now(),
+            state: Mutex::new(State {
+                phase: Phase::Starting,
+                since: Instant::now(),
+                epoch: None,
+                epochs: 0,
+                restarts: 0,
+                sinks: BTreeMap::new(),
+            }),
+            events_in: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            sources: Mutex::new(Vec::new()),
+            handed: Arc::default(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a change of phase.
+    pub fn enter(&self, phase: Phase) {
+        let mut state = self.state();
+        if state.phase != phase {
+            state.phase = phase;
+            state.since = Instant::now();
+        }
+    }
+
+    /// The phase, and for how long.
+    pub fn phase(&self) -> (Phase, Duration) {
+        let state = self.state();
+        (state.phase.clone(), state.since.elapsed())
+    }
+
+    /// Whether messages flow: what `/readyz` answers.
+    pub fn ready(&self) -> bool {
+        !matches!(self.phase().0, Phase::Starting | Phase::Backoff { .. } | Phase::Ended)
+    }
+
+    /// Notes a restart.
+    pub fn restarted(&self) {
+        self.state().restarts += 1;
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// A new part of a source; its task keeps the state current.
+    pub fn source(&self, name: &str) -> Arc<AtomicU8> {
+        let state = Arc::new(AtomicU8::new(SourceState::Reading as u8));
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_string(), state.clone()));
+        state
+    }
+
+    /// Notes messages read.
+    pub fn read(&self, events: u64, bytes: u64) {
+        self.events_in.fetch_add(events, Ordering::Relaxed);
+        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Messages read so far.
+    pub fn events_in(&self) -> u64 {
+        self.events_in.load(Ordering::Relaxed)
+    }
+
+    /// Bytes read so far.
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.load(Ordering::Relaxed)
+    }
+
+    /// Notes an epoch whose manifest is written.
+    pub fn epoch(&self, epoch: Epoch) {
+        let mut state = self.state();
+        state.epoch = Some(epoch);
+        state.epochs += 1;
+    }
+
+    /// Notes a commit. `published` holds how many rows were published when.
+    pub fn committed(&self, sink: &str, committed: Committed, published: impl Iterator<Item = (i64, u64)>, now_ms: i64) {
+        let latency = {
+            let mut state = self.state();
+            let entry = state.sinks.entry(sink.to_string()).or_default();
+            entry.committed.rows += committed.rows;
+            entry.committed.files += committed.files;
+            entry.committed.bytes += committed.bytes;
+            entry.commits += u64::from(committed.rows > 0);
+            entry.latency.clone()
+        };
+        for (time, count) in published.filter(|(_, count)| *count > 0) {
+            latency.record(Duration::from_millis(now_ms.saturating_sub(time).max(0) as u64), count);
+        }
+        let p = latency.percentiles();
+        for (quantile, ms) in [("0.5", p.p50_ms), ("0.95", p.p95_ms), ("0.99", p.p99_ms)] {
+            metrics::LATENCY_SECONDS.with_label_values(&[sink, quantile]).set(ms as f64 / 1000.0);
+        }
+    }
+
+    /// Why nothing moves, if nothing moves: one line for a person.
+    pub fn waits_for(&self) -> Option<String> {
+        match self.phase().0 {
+            Phase::Starting => Some("starting: opening sources and sinks".into()),
+            Phase::Barrier { missing } => {
+                Some(format!("a barrier is on its way: {missing} sources or workers are still busy with what came before it"))
+            }
+            Phase::Manifest => Some("writing the manifest to the checkpoint store".into()),
+            Phase::Committing { sink } => Some(format!("sink `{sink}` is committing")),
+            Phase::Backoff { error } => Some(format!("will start again from the checkpoint after: {error}")),
+            Phase::Ended => None,
+            Phase::Running => {
+                let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+                let in_state =
+                    |wanted: SourceState| sources.iter().filter(move |(_, s)| s.load(Ordering::Relaxed) == wanted as u8);
+                if in_state(SourceState::Blocked).next().is_some() {
+                    return Some("steps or sinks are slower than the sources".into());
+                }
+                let mut names: Vec<&str> = in_state(SourceState::Reading).map(|(name, _)| name.as_str()).collect();
+                names.dedup();
+                (!names.is_empty()).then(|| format!("no messages from: {}", names.join(", ")))
+            }
+        }
+    }
+
+    /// What the run did so far.
+    pub fn summary(&self) -> Summary {
+        let (cpu_seconds, memory_bytes_max) = usage();
+        let bytes_in = self.bytes_in();
+        let total = |name: &str| {
+            let families = metrics::REGISTRY.gather();
+            let sum =
+                |f: &prometheus::proto::MetricFamily| f.get_metric().iter().map(|m| m.get_counter().get_value()).sum::<f64>();
+            families.iter().filter(|f| f.name() == name).map(sum).sum::<f64>() as u64
+        };
+        let state = self.state();
+        let sink = |(name, s): (&String, &SinkState)| {
+            let summary = SinkSummary {
+                rows: s.committed.rows,
+                commits: s.commits,
+                files: s.committed.files,
+                file_bytes: s.committed.bytes,
+                latency: s.latency.percentiles(),
+            };
+            (name.clone(), summary)
+        };
+        Summary {
+            pipeline: self.pipeline.clone(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            cpu_seconds,
+            events_in: self.events_in(),
+            bytes_in,
+            rejected: total("weir_step_rejected_events_total") + total("weir_sink_rejected_events_total"),
+            filtered: total("weir_step_filtered_events_total"),
+            cpu_seconds_per_gib: (bytes_in > 0).then(|| cpu_seconds * (1u64 << 30) as f64 / bytes_in as f64),
+            epochs: state.epochs,
+            epoch: state.epoch.map(|e| e.0),
+            restarts: state.restarts,
+            memory_bytes_max,
+            handed: self.handed.percentiles(),
+            sinks: state.sinks.iter().map(sink).collect(),
+        }
+    }
+}
+
+/// Processor seconds (user and system) and the largest resident memory in bytes of this process.
+fn usage() -> (f64, u64) {
+    use nix::sys::resource::{UsageWho, getrusage};
+    match getrusage(UsageWho::RUSAGE_SELF) {
+        Ok(usage) => {
+            let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+            (seconds(usage.user_time()) + seconds(usage.system_time()), usage.max_rss() as u64 * 1024)
+        }
+        Err(_) => (0.0, 0),
+    }
+}

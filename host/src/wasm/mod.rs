@@ -1,0 +1,14 @@
+//! The sandbox: engine, compiled modules and running instances. The only place that knows wasmtime.
+//! Owns limits and their defaults; knows nothing of pipelines, sources or sinks.
+
+mod componentize;
+mod engine;
+mod instance;
+mod limits;
+mod module;
+mod v1;
+
+pub use engine::Engine;
+pub use instance::{Grants, Instance, Outcome};
+pub use limits::Limits;
+pub use module::Module;
