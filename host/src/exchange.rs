@@ -31,6 +31,8 @@ pub enum Target {
 
 /// All that travels on a channel.
 #[derive(Clone, Debug)]
+// Nearly all are the large one; a box would be an allocation for each.
+#[allow(clippy::large_enum_variant)]
 pub enum Element {
     /// Messages.
     Batch(Target, Batch),

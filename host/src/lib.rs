@@ -13,6 +13,7 @@ pub mod units;
 // Layer 2: the three traits, and what connectors and steps are made with.
 pub mod checkpoint;
 pub mod columnar;
+pub mod kafka;
 pub mod operator;
 pub mod sink;
 pub mod source;

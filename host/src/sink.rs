@@ -77,10 +77,13 @@ pub struct Committed {
     pub bytes: u64,
 }
 
+/// Rows by owning worker, and those that have no place.
+pub type Split = (Vec<(u32, Batch)>, Vec<Rejected>);
+
 /// Sends each row to the worker that owns its place in the sink (an Iceberg bucket): one for each sending worker.
 pub trait Distribution: Send {
     /// Splits a batch by owning worker, below `workers`. Rows that have no place are rejected.
-    fn split(&mut self, batch: Batch, workers: u32) -> Result<(Vec<(u32, Batch)>, Vec<Rejected>)>;
+    fn split(&mut self, batch: Batch, workers: u32) -> Result<Split>;
 }
 
 /// A configured sink, before it runs.
@@ -107,6 +110,11 @@ pub trait SinkConnector: Send + Sync {
 
     /// Opens the writer of one worker.
     async fn writer(&self, identity: &Identity, worker: u32) -> Result<Box<dyn Writer>>;
+
+    /// The first rows that are visible, where the sink can be read: for a look after a run.
+    async fn head(&self, _rows: usize) -> Result<Option<Vec<arrow_array::RecordBatch>>> {
+        Ok(None)
+    }
 
     /// Opens the committer.
     async fn committer(&self, identity: &Identity) -> Result<Box<dyn Committer>>;

@@ -56,7 +56,8 @@ impl FromStr for Size {
 }
 
 fn show(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)], smallest: &str) -> fmt::Result {
-    match units.iter().rev().filter(|(_, factor)| amount != 0 && amount % factor == 0).max_by_key(|(_, factor)| *factor) {
+    match units.iter().rev().filter(|(_, factor)| amount != 0 && amount.is_multiple_of(*factor)).max_by_key(|(_, factor)| *factor)
+    {
         Some((unit, factor)) => write!(f, "{}{unit}", amount / factor),
         None => write!(f, "{amount}{smallest}"),
     }
@@ -95,8 +96,14 @@ macro_rules! as_text {
                     fn visit_u64<E: de::Error>(self, number: u64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$type, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$type, E> {
+                        self.visit_str(&number.to_string())
+                    }
                 }
-                d.deserialize_str(Visitor)
+                d.deserialize_any(Visitor)
             }
         }
         impl JsonSchema for $type {

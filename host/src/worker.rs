@@ -166,6 +166,9 @@ pub fn dead_letters(rejected: Rejected, step: &str) -> Batch {
     builder.finish(rows.received_ms)
 }
 
+/// Each sink by its name, and how it spreads rows, if it does.
+pub type Spreads = Vec<(Arc<str>, Option<Box<dyn Distribution>>)>;
+
 /// The sending side of an exchange: spreads the rows of each sink that asks for it, leaves the others on this worker.
 pub struct Exchange {
     /// This worker's number.
@@ -175,7 +178,7 @@ pub struct Exchange {
     /// The sinks' numbers by the route that they take.
     pub takers: HashMap<Route, Vec<usize>>,
     /// Each sink's name, and how it spreads rows, if it does.
-    pub spread: Vec<(Arc<str>, Option<Box<dyn Distribution>>)>,
+    pub spread: Spreads,
 }
 
 impl Exchange {
@@ -305,18 +308,14 @@ impl Sinks {
     async fn prepare(&mut self, epoch: Epoch) -> Result<Vec<SinkPart>> {
         crash::point("prepare.before");
         let mut work: Vec<SinkPart> = self.writers.iter().map(|_| SinkPart::default()).collect();
-        for last in [false, true] {
-            for number in 0..self.writers.len() {
-                if self.writers[number].takes_dead_letters != last {
-                    continue;
-                }
-                let sink = &mut self.writers[number];
-                let (prepared, rejected) = sink.writer.prepare(epoch).await.map_err(|e| named(e, &sink.name))?;
-                work[number].prepared = prepared;
-                for rejected in rejected {
-                    let (target, letters) = self.writers[number].refused(rejected)?;
-                    self.write(target, letters).await?;
-                }
+        let (last, first): (Vec<usize>, Vec<usize>) = (0..work.len()).partition(|n| self.writers[*n].takes_dead_letters);
+        for number in first.into_iter().chain(last) {
+            let sink = &mut self.writers[number];
+            let (prepared, rejected) = sink.writer.prepare(epoch).await.map_err(|e| named(e, &sink.name))?;
+            work[number].prepared = prepared;
+            for rejected in rejected {
+                let (target, letters) = self.writers[number].refused(rejected)?;
+                self.write(target, letters).await?;
             }
         }
         crash::point("prepare.after");

@@ -21,7 +21,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 fn check(seed: u64, report: &Report) {
-    let again = format!("play it again: WEIR_SEED={seed} cargo test --release -p weir-tests simulation -- --nocapture");
+    let again = format!("play it again: WEIR_SEED={seed} make test TEST=simulation");
     assert!(report.finished, "seed {seed} did not finish in {} lives: {:?}\n{again}", report.lives, report.last_error);
     for (sink, expected) in [(MAIN, &report.expected_main), (DEAD, &report.expected_dead)] {
         let visible = &report.visible[sink];
@@ -40,6 +40,9 @@ fn every_row_is_visible_exactly_once_whatever_fails() {
     let mut points = BTreeSet::new();
     for seed in seeds() {
         let report = simulate(seed);
+        if seeds().count() == 1 {
+            println!("{}", report.trace.join("\n"));
+        }
         check(seed, &report);
         crashes += report.crashes;
         fenced += report.fenced;

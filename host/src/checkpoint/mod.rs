@@ -8,4 +8,4 @@ mod store;
 
 pub use coordinator::{Claim, Settled, claim, settle};
 pub use manifest::{MANIFEST_VERSION, Manifest, ModuleRef, SinkWork};
-pub use store::{Created, Log, LogStore};
+pub use store::{Created, Log, LogStore, open_bucket};

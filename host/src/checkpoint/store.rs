@@ -40,18 +40,8 @@ impl LogStore {
         if let Some(path) = url.strip_prefix("file://").or_else(|| (!url.contains("://")).then_some(url)) {
             return Ok(LogStore { kind: Kind::Local(PathBuf::from(path)) });
         }
-        let refuse = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::config("cannot open the checkpoint store: use a path, s3://bucket/prefix or gs://bucket/prefix")
-                .with("store", url)
-                .because(e)
-        };
-        let parsed = url::Url::parse(url).map_err(|e| refuse(e.into()))?;
-        // Credentials come from the environment, as the clouds' own tools read them; the file's options win.
-        let environment = std::env::vars()
-            .map(|(k, v)| (k.to_ascii_lowercase(), v))
-            .filter(|(k, _)| k.starts_with("aws_") || k.starts_with("google_"));
-        let (store, prefix) = object_store::parse_url_opts(&parsed, environment.chain(options)).map_err(|e| refuse(e.into()))?;
-        Ok(LogStore { kind: Kind::Object { store: store.into(), prefix } })
+        let (store, prefix) = open_bucket(url, options)?;
+        Ok(LogStore { kind: Kind::Object { store, prefix } })
     }
 
     /// A store on any object store: for tests that inject faults.
@@ -153,6 +143,20 @@ impl LogStore {
             },
         }
     }
+}
+
+/// The bucket and prefix at `url`: `s3://bucket/prefix` or `gs://bucket/prefix`. Options are object_store's; credentials come
+/// from the environment too, as the clouds' own tools read them, and the options win.
+pub fn open_bucket(url: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<(Arc<dyn ObjectStore>, Path)> {
+    let refuse = |e: Box<dyn std::error::Error + Send + Sync>| {
+        Error::config("cannot open the store: use a path, s3://bucket/prefix or gs://bucket/prefix").with("store", url).because(e)
+    };
+    let parsed = url::Url::parse(url).map_err(|e| refuse(e.into()))?;
+    let environment = std::env::vars()
+        .map(|(k, v)| (k.to_ascii_lowercase(), v))
+        .filter(|(k, _)| k.starts_with("aws_") || k.starts_with("google_"));
+    let (store, prefix) = object_store::parse_url_opts(&parsed, environment.chain(options)).map_err(|e| refuse(e.into()))?;
+    Ok((store.into(), prefix))
 }
 
 fn join(prefix: &Path, name: &str) -> Path {

@@ -1,5 +1,6 @@
 //! The command line. Exit codes are decided here only: 0 done, 1 failed, 2 bad configuration, 3 fenced.
 
+mod head;
 mod run;
 mod udf;
 
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   weir run pipeline.yaml                        run it; Ctrl-C stops at a barrier and commits
   weir run pipeline.yaml --set checkpoint.interval=1s --json
   weir check pipeline.yaml                      look whether it would start, changing nothing
+  weir head pipeline.yaml                       the first rows of its Iceberg table
   weir udf inspect mask.wasm                    world, contract, digest, imports, size
 
 Exit codes: 0 done, 1 failed, 2 bad configuration, 3 another process runs this pipeline.";
@@ -46,6 +48,8 @@ enum Command {
     Run(run::RunArgs),
     /// Look whether a pipeline would start: file, modules, sources, sinks. Changes nothing.
     Check(PipelineArgs),
+    /// Print the first rows of a sink that can be read, such as an Iceberg table.
+    Head(head::HeadArgs),
     /// Work with WebAssembly modules.
     Udf {
         #[command(subcommand)]
@@ -118,6 +122,7 @@ fn execute(command: Command) -> Result<()> {
             println!("ok: {} would start ({} workers)", pipeline.name, pipeline.workers);
             Ok(())
         }
+        Command::Head(args) => runtime()?.block_on(head::head(args)),
         Command::Udf { command } => udf::execute(command),
         Command::Schema => {
             let text = serde_json::to_string_pretty(&pipeline::schema())

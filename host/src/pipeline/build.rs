@@ -10,7 +10,7 @@ use crate::batch::Route;
 use crate::checkpoint::{LogStore, ModuleRef};
 use crate::error::{Error, Result};
 use crate::operators::transform::{Settings, Transform};
-use crate::sink::{Distribution, SinkConnector};
+use crate::sink::SinkConnector;
 use crate::sinks;
 use crate::source::SourceConnector;
 use crate::sources;
@@ -161,7 +161,7 @@ impl Pipeline {
     }
 
     /// How each sink has its rows spread, for one sending worker.
-    pub fn distributions(&self) -> Result<Vec<(Arc<str>, Option<Box<dyn Distribution>>)>> {
+    pub fn distributions(&self) -> Result<crate::worker::Spreads> {
         self.sinks.iter().map(|sink| Ok((sink.name.clone(), sink.connector.distribution()?))).collect()
     }
 }
@@ -194,6 +194,14 @@ impl Routes {
 
     /// The number of a route that a step names. The same name from two steps is the same route.
     fn number(&mut self, name: &str, step: &str) -> Result<Route> {
+        let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(Error::config(
+                "the module names a route that no pipeline file could: up to 64 letters, digits, `-` and `_`",
+            )
+            .with("route", format!("{name:?}"))
+            .with("step", step));
+        }
         if let "main" | "dead_letter" | "late" = name {
             return Err(Error::config("a step may not give a route one of the names that every pipeline has")
                 .with("route", name)
@@ -255,17 +263,29 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
 }
 
 fn open_source(source: &Connector, pipeline: &str) -> Result<Box<dyn SourceConnector>> {
-    let (settings, place, name) = (source.settings.clone(), source.place.as_str(), source.name.clone());
+    let (settings, place, name) = (source.settings.clone(), source.place.as_str(), source.name.as_str());
     let at = |e: Error| Error::new(e.kind(), "cannot build the source").with("at", place).because(e);
-    let _ = (settings, name, pipeline);
-    Err(at(Error::bug("stub")))
+    Ok(match source.kind.as_str() {
+        "generator" => Box::new(sources::generator::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "file" => Box::new(sources::file::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "stdin" => Box::new(sources::stdin::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "kafka" => Box::new(sources::kafka::Connector::new(typed(settings, place)?, name, pipeline).map_err(at)?),
+        other => return Err(at(Error::bug("a kind of source that nothing opens").with("kind", other))),
+    })
 }
 
 fn open_sink(sink: &Connector, dead_letters: bool) -> Result<Box<dyn SinkConnector>> {
-    let (settings, place, name) = (sink.settings.clone(), sink.place.as_str(), sink.name.clone());
+    let (settings, place, name) = (sink.settings.clone(), sink.place.as_str(), sink.name.as_str());
     let at = |e: Error| Error::new(e.kind(), "cannot build the sink").with("at", place).because(e);
-    let _ = (settings, name);
-    Err(at(Error::bug("stub")))
+    let format = if dead_letters { sinks::file::Format::Envelope } else { sinks::file::Format::Lines };
+    Ok(match sink.kind.as_str() {
+        "file" => Box::new(sinks::file::Connector::new(typed(settings, place)?, name, format).map_err(at)?),
+        "stdout" => Box::new(sinks::stdout::Connector::new(typed(settings, place)?, name, format).map_err(at)?),
+        "blackhole" => Box::new(sinks::blackhole::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "kafka" => Box::new(sinks::kafka::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "iceberg" => Box::new(sinks::iceberg::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        other => return Err(at(Error::bug("a kind of sink that nothing opens").with("kind", other))),
+    })
 }
 
 /// Exactly-once needs sources that can be read again and sinks that can hold back.
@@ -290,8 +310,24 @@ fn check_delivery(delivery: Delivery, sources: &[NamedSource], sinks: &[NamedSin
 
 /// The JSON schema of pipeline files, every connector's settings included.
 pub fn schema() -> serde_json::Value {
-    use schemars::schema_for;
-    let sources = [];
-    let sinks = [];
+    let sources = [
+        ("file", schema_of::<sources::file::Config>()),
+        ("generator", schema_of::<sources::generator::Config>()),
+        ("kafka", schema_of::<sources::kafka::Config>()),
+        ("stdin", schema_of::<sources::stdin::Config>()),
+    ];
+    let sinks = [
+        ("blackhole", schema_of::<sinks::blackhole::Config>()),
+        ("file", schema_of::<sinks::file::Config>()),
+        ("iceberg", schema_of::<sinks::iceberg::Config>()),
+        ("kafka", schema_of::<sinks::kafka::Config>()),
+        ("stdout", schema_of::<sinks::stdout::Config>()),
+    ];
     super::spec::json_schema(&sources, &sinks)
+}
+
+/// A connector's settings with every type written out in place: two connectors may have types of the same name.
+fn schema_of<T: schemars::JsonSchema>() -> schemars::Schema {
+    let settings = schemars::generate::SchemaSettings::default().with(|s| s.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>()
 }

@@ -48,9 +48,6 @@ impl Recovery<'_> {
             Some(manifest) => manifest,
             None => self.begin().await?,
         };
-        if newest.finished {
-            return Ok(None);
-        }
         self.check_shape(&newest)?;
         let mut committers = Vec::new();
         for sink in &self.pipeline.sinks {
@@ -58,6 +55,10 @@ impl Recovery<'_> {
             committers.push(sink.connector.committer(&identity).await.map_err(|e| at_sink(e, &sink.name))?);
         }
         let start = self.settle(newest, committers).await?;
+        // Only now: the process may have been killed between the last manifest and its commits.
+        if start.base.finished {
+            return Ok(None);
+        }
         self.adopt_new_sources(start).await.map(Some)
     }
 

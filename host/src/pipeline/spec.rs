@@ -426,7 +426,8 @@ sinks:
         );
         assert!(refusal(&GOOD.replace("transform:", "transfrom:")).contains("did you mean `transform`? "));
         assert!(refusal(&GOOD.replace("- generator", "- generater")).contains("did you mean `generator`?"));
-        assert!(refusal(&GOOD.replace("1s", "1")).contains("`1` has no unit: write for example `5s`"));
+        let said = refusal(&GOOD.replace("1s", "1"));
+        assert!(said.contains("`1` has no unit: write for example `5s`"), "{said}");
         assert!(refusal(&GOOD.replace("DIR", "NOPE")).contains("name=NOPE"));
         assert!(refusal(&GOOD.replace("DIR}", "DIR")).contains("at=sinks[1].file.path"));
         assert!(refusal(&GOOD.replace("pipeline: clicks", "pipeline: 'a/b'")).contains("pipeline=a/b"));

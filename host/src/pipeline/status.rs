@@ -298,11 +298,12 @@ impl Status {
 /// Processor seconds (user and system) and the largest resident memory in bytes of this process.
 fn usage() -> (f64, u64) {
     use nix::sys::resource::{UsageWho, getrusage};
-    match getrusage(UsageWho::RUSAGE_SELF) {
-        Ok(usage) => {
-            let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
-            (seconds(usage.user_time()) + seconds(usage.system_time()), usage.max_rss() as u64 * 1024)
-        }
-        Err(_) => (0.0, 0),
-    }
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0.0, 0) };
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    // Linux counts the memory of whoever started the process into `max_rss`; its own is in /proc.
+    let own = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    });
+    (seconds(usage.user_time()) + seconds(usage.system_time()), own.unwrap_or(usage.max_rss() as u64) * 1024)
 }

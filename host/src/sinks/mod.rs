@@ -1,1 +1,8 @@
 //! The sinks, one file or folder each. Siblings never import each other.
+
+pub mod blackhole;
+mod encode;
+pub mod file;
+pub mod iceberg;
+pub mod kafka;
+pub mod stdout;

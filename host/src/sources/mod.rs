@@ -1,1 +1,7 @@
 //! The sources, one file or folder each. Siblings never import each other.
+
+pub mod file;
+pub mod generator;
+pub mod kafka;
+mod lines;
+pub mod stdin;

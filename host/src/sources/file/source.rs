@@ -1,0 +1,83 @@
+//! One worker's files, read one after another on the threads for blocking work, a batch ahead of the worker.
+
+use std::collections::VecDeque;
+
+use async_trait::async_trait;
+use tokio::task::JoinHandle;
+
+use super::reading::{Place, Reading, Settings};
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::source::{self, Position};
+
+/// What reading a batch ahead comes to: the file as it is then, and what was read.
+type Read = Result<(Reading, Option<Batch>, Place)>;
+
+/// See the module.
+pub struct Source {
+    settings: Settings,
+    /// The files that are not done, the one being read first.
+    open: VecDeque<(String, Place)>,
+    /// The position after everything handed out.
+    position: Position,
+    /// The batch that is being read. It goes on when `next` is dropped.
+    ahead: Option<JoinHandle<Read>>,
+}
+
+impl Source {
+    /// Reads `files` in order; what is done in them is only remembered.
+    pub fn new(settings: Settings, files: Vec<(String, Place)>) -> Source {
+        let position = Position(files.iter().map(|(name, place)| (name.clone(), place.value())).collect());
+        let open = files.into_iter().filter(|(_, place)| !place.done).collect();
+        Source { settings, open, position, ahead: None }
+    }
+
+    /// Begins to read on, in the open file or at the place of the next one.
+    fn read_ahead(&mut self, reading: Option<Reading>) {
+        let Some((name, place)) = self.open.front().cloned() else { return };
+        let settings = self.settings.clone();
+        self.ahead = Some(tokio::task::spawn_blocking(move || {
+            let mut reading = match reading {
+                Some(reading) => reading,
+                None => Reading::open(&settings, &name, &place)?,
+            };
+            let (batch, place) = reading.next()?;
+            Ok((reading, batch, place))
+        }));
+    }
+}
+
+#[async_trait]
+impl source::Source for Source {
+    async fn next(&mut self) -> Result<Option<Batch>> {
+        loop {
+            if self.ahead.is_none() {
+                self.read_ahead(None);
+            }
+            let Some(ahead) = &mut self.ahead else { return Ok(None) };
+            let read = ahead.await;
+            self.ahead = None;
+            let (reading, batch, place) = read.map_err(|e| Error::bug("a file task ended abruptly").because(e))??;
+            let Some((name, at)) = self.open.front_mut() else { return Err(Error::bug("a batch of a file that is done")) };
+            self.position.0.insert(name.clone(), place.value());
+            *at = place;
+            match batch {
+                Some(batch) => {
+                    self.read_ahead(Some(reading));
+                    return Ok(Some(batch));
+                }
+                None => {
+                    self.open.pop_front();
+                }
+            }
+        }
+    }
+
+    fn position(&self) -> Position {
+        self.position.clone()
+    }
+
+    async fn ack(&mut self, _position: &Position) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+//! Connectors by themselves, against the real services.
+
+mod kafka_sink;
+mod kafka_source;
