@@ -42,6 +42,8 @@ pub struct Table {
     pub visible: BTreeMap<Row, u32>,
     /// Prepared files, not visible.
     pub files: BTreeMap<String, Vec<Row>>,
+    /// Files that are visible: removing one takes its rows away.
+    pub committed: BTreeMap<String, Vec<Row>>,
     /// Log id and epoch of the newest commit, changed in one step with the rows.
     pub mark: Option<(String, u64)>,
 }
@@ -89,6 +91,18 @@ async fn fate(outside: &Shared) -> Luck {
     luck
 }
 
+/// Now and then a process hangs right before or after it changes something, long enough for a successor to go on.
+async fn hang(outside: &Shared) {
+    let hangs = {
+        let mut o = lock(outside);
+        let hangs = o.fault > 0.0 && o.rng.random_bool(0.02);
+        hangs.then(|| Duration::from_millis(o.rng.random_range(50..1_500)))
+    };
+    if let Some(time) = hangs {
+        tokio::time::sleep(time).await;
+    }
+}
+
 fn lost_reply() -> Error {
     Error::transient("the connection was lost")
 }
@@ -122,8 +136,10 @@ impl ObjectStore for FaultyStore {
         if luck == Luck::FailsBefore {
             return Err(store_error());
         }
+        hang(&self.outside).await;
         let done = self.inner.put_opts(location, payload, options).await;
         lock(&self.outside).trace.push(format!("put {location} {}", done.is_ok()));
+        hang(&self.outside).await;
         if luck == Luck::FailsAfter { Err(store_error()) } else { done }
     }
 
@@ -283,9 +299,10 @@ impl Committer for SimulatedCommitter {
                 let file =
                     table.files.remove(name.0.as_str().unwrap()).ok_or_else(|| Error::corrupt("a prepared file is gone"))?;
                 rows += file.len() as u64;
-                for row in file {
-                    *table.visible.entry(row).or_default() += 1;
+                for row in &file {
+                    *table.visible.entry(*row).or_default() += 1;
                 }
+                table.committed.insert(name.0.as_str().unwrap().to_string(), file);
             }
             table.mark = Some((self.log_id.clone(), epoch.0));
             if luck == Luck::Works {
@@ -314,7 +331,13 @@ impl Committer for SimulatedCommitter {
     async fn discard(&mut self, prepared: &[Prepared]) -> Result<()> {
         let mut outside = lock(&self.outside);
         for name in prepared {
-            outside.sinks.get_mut(self.name).unwrap().files.remove(name.0.as_str().unwrap());
+            let name = name.0.as_str().unwrap();
+            outside.trace.push(format!("discard {} {name}", self.name));
+            let table = outside.sinks.get_mut(self.name).unwrap();
+            table.files.remove(name);
+            for row in table.committed.remove(name).unwrap_or_default() {
+                table.visible.remove(&row);
+            }
         }
         Ok(())
     }

@@ -9,8 +9,11 @@ use crate::sink::{Epoch, Recovered};
 pub enum Claim {
     /// The epoch is ours: go on to commit.
     Ours,
-    /// Another process owns the log: stop at once, commit nothing.
-    Fenced,
+    /// Another process took the number, and no manifest has ever named what we prepared: stop at once, discard it.
+    Beaten,
+    /// Another process has gone on from a manifest of this number that is, or may have been, ours: stop at once and leave
+    /// what we prepared alone, since it was committed there.
+    Superseded,
     /// Nothing was created: try again.
     Again,
 }
@@ -24,10 +27,13 @@ pub fn claim(created: Created, mine: &str, found: Option<&str>, epoch: Epoch, ne
         (Created::Exists, Some(attempt)) => attempt == mine,
         (Created::Exists, None) => return Claim::Again,
     };
-    match newest {
-        _ if !ours => Claim::Fenced,
-        Some(newest) if newest > epoch => Claim::Fenced,
-        _ => Claim::Ours,
+    let followed_by = |later: u64| newest.is_some_and(|newest| newest.0 > epoch.0 + later);
+    match ours {
+        true if followed_by(0) => Claim::Superseded,
+        true => Claim::Ours,
+        // Two manifests on, this one may be a second of its number: ours was taken over and swept before we read it.
+        false if followed_by(1) => Claim::Superseded,
+        false => Claim::Beaten,
     }
 }
 
@@ -66,9 +72,17 @@ mod tests {
         let e = Epoch(7);
         assert_eq!(claim(Created::New, "me", None, e, Some(e)), Claim::Ours);
         assert_eq!(claim(Created::Exists, "me", Some("me"), e, Some(e)), Claim::Ours);
-        assert_eq!(claim(Created::Exists, "me", Some("you"), e, Some(e)), Claim::Fenced);
+        assert_eq!(claim(Created::Exists, "me", Some("you"), e, Some(e)), Claim::Beaten);
+        assert_eq!(claim(Created::Exists, "me", Some("you"), e, Some(Epoch(8))), Claim::Beaten);
         assert_eq!(claim(Created::Exists, "me", None, e, None), Claim::Again);
-        assert_eq!(claim(Created::New, "me", None, e, Some(Epoch(8))), Claim::Fenced);
+    }
+
+    #[test]
+    fn what_a_successor_may_have_committed_is_never_called_unclaimed() {
+        let (e, next, later) = (Epoch(7), Some(Epoch(8)), Some(Epoch(9)));
+        assert_eq!(claim(Created::New, "me", None, e, next), Claim::Superseded);
+        assert_eq!(claim(Created::Exists, "me", Some("me"), e, next), Claim::Superseded);
+        assert_eq!(claim(Created::Exists, "me", Some("you"), e, later), Claim::Superseded);
     }
 
     #[test]

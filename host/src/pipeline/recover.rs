@@ -108,19 +108,15 @@ impl Recovery<'_> {
             sinks: BTreeMap::new(),
             modules: self.pipeline.modules(),
         };
-        match self.create(&manifest).await {
-            Ok(()) => Ok(manifest),
+        match self.create(&manifest).await? {
+            Claim::Ours => Ok(manifest),
             // Another process began the log at the same moment: its positions hold, the next create decides who goes on.
-            Err(e) if e.kind() == ErrorKind::Fenced => match self.log.newest().await? {
-                Some(theirs) => Ok(theirs),
-                None => Err(e),
-            },
-            Err(e) => Err(e),
+            _ => self.log.newest().await?.ok_or_else(|| self.fenced(&manifest)),
         }
     }
 
-    /// Creates a manifest, or says whose it is instead. Retries what the store left open.
-    pub async fn create(&self, manifest: &Manifest) -> Result<()> {
+    /// Creates a manifest, or says whose the epoch is instead. Retries what the store left open.
+    pub async fn create(&self, manifest: &Manifest) -> Result<Claim> {
         for module in &self.pipeline.kept_modules() {
             self.pipeline.store.keep_module(&self.pipeline.name, module.digest(), module.bytes()).await?;
         }
@@ -156,18 +152,12 @@ impl Recovery<'_> {
                 }
                 Err(e) => return Err(e),
             };
-            match claim(created, self.attempt, found.as_deref(), manifest.epoch, newest) {
-                Claim::Ours => {
-                    self.env.point("manifest.created").await;
-                    return Ok(());
-                }
-                Claim::Fenced => {
-                    return Err(Error::fenced("another process runs this pipeline: its epoch was there first")
-                        .with("pipeline", &self.pipeline.name)
-                        .with("task", self.pipeline.task)
-                        .with("epoch", manifest.epoch));
-                }
-                Claim::Again => {}
+            let claim = claim(created, self.attempt, found.as_deref(), manifest.epoch, newest);
+            if claim == Claim::Ours {
+                self.env.point("manifest.created").await;
+            }
+            if claim != Claim::Again {
+                return Ok(claim);
             }
         }
         let error = Error::transient("the checkpoint store takes no manifest").with("epoch", manifest.epoch);
@@ -175,6 +165,14 @@ impl Recovery<'_> {
             Some(cause) => error.because(cause),
             None => error,
         })
+    }
+
+    /// What a process dies of that another one has replaced.
+    pub fn fenced(&self, manifest: &Manifest) -> Error {
+        Error::fenced("another process runs this pipeline: its epoch was there first")
+            .with("pipeline", &self.pipeline.name)
+            .with("task", self.pipeline.task)
+            .with("epoch", manifest.epoch)
     }
 
     /// Refuses a file that the checkpoint can't be carried over to.
@@ -266,7 +264,9 @@ impl Recovery<'_> {
         }
         if added {
             let manifest = self.follow(&start, start.base.sources.clone(), BTreeMap::new(), false);
-            self.create(&manifest).await?;
+            if self.create(&manifest).await? != Claim::Ours {
+                return Err(self.fenced(&manifest));
+            }
             start = Start { next: manifest.epoch.next(), abandoned: Vec::new(), base: manifest, ..start };
         }
         Ok(start)
@@ -310,7 +310,7 @@ pub fn at_sink(error: Error, sink: &str) -> Error {
     Error::new(error.kind(), "a sink failed").with("sink", sink).because(error)
 }
 
-/// What a fenced process prepared that no manifest names: nobody else will ever ask for it.
+/// Removes what a beaten process prepared: no manifest has ever named it, so nobody else will ask for it.
 pub async fn discard(committers: &mut [Box<dyn Committer>], work: &[Vec<Prepared>]) {
     for (committer, prepared) in committers.iter_mut().zip(work) {
         if let Err(error) = committer.discard(prepared).await {

@@ -16,7 +16,7 @@ use super::build::Pipeline;
 use super::recover::{Recovery, Start, at_sink, discard};
 use super::source_task::{Command, SourceTask};
 use super::status::{Phase, Status};
-use crate::checkpoint::SinkWork;
+use crate::checkpoint::{Claim, SinkWork};
 use crate::crash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exchange::{Barrier, Element, inputs};
@@ -322,11 +322,13 @@ impl Running {
         }
         let manifest = recovery.follow(&self.start, sources, sinks, finished);
         recovery.status.enter(Phase::Manifest);
-        if let Err(error) = recovery.create(&manifest).await {
-            if error.kind() == ErrorKind::Fenced {
+        match recovery.create(&manifest).await? {
+            Claim::Ours => {}
+            Claim::Beaten => {
                 discard(&mut self.start.committers, &prepared).await;
+                return Err(recovery.fenced(&manifest));
             }
-            return Err(error);
+            Claim::Superseded | Claim::Again => return Err(recovery.fenced(&manifest)),
         }
         recovery.status.epoch(epoch);
         self.commit(recovery, epoch, &work, &prepared).await?;
