@@ -10,6 +10,11 @@ pub mod error;
 pub mod metrics;
 pub mod units;
 
+// Layer 1: windows, watermarks and state. Pure logic: no async, no I/O, no guests.
+pub mod state;
+pub mod watermark;
+pub mod window;
+
 // Layer 2: the three traits, and what connectors and steps are made with.
 pub mod checkpoint;
 pub mod columnar;

@@ -35,7 +35,7 @@ pub fn execute(command: Command) -> Result<()> {
     }
     let list = |names: &[String]| if names.is_empty() { "nothing".to_string() } else { names.join(", ") };
     println!("form       {}", facts.form);
-    println!("world      weir:udf/{}", facts.world);
+    println!("world      weir:udf/{}", facts.world.name());
     println!("contract   weir:udf@{}", facts.contract);
     println!("digest     {}", module.digest());
     println!("imports    {}", list(&facts.imports));

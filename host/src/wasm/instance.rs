@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use arrow_array::BinaryArray;
 use wasmtime::component::Linker;
 use wasmtime::{ResourceLimiter, Store, Trap};
 
@@ -12,6 +14,7 @@ use super::limits::Limits;
 use super::module::Module;
 use super::v1;
 pub use super::v1::Output as Outcome;
+pub use super::v1::aggregate::{Accumulated, Panes};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 
@@ -91,17 +94,15 @@ impl wasmtime::component::HasData for SideData {
     type Data<'a> = &'a mut Side;
 }
 
-/// A configured guest that takes batches. After an error other than a refusal it must be thrown away.
-pub struct Instance {
+/// A store with its limits, and what a guest may import.
+struct Sandbox {
     store: Store<Side>,
-    bindings: v1::Bindings,
     limits: Limits,
-    routes: Vec<String>,
 }
 
-impl Instance {
-    /// Starts and configures a guest. The limits hold from the first instruction on.
-    pub fn new(module: &Module, limits: &Limits, grants: Grants, config: &str, step: &Arc<str>) -> Result<Instance> {
+impl Sandbox {
+    /// An empty sandbox for a module, with a linker for what it was granted.
+    fn new(module: &Module, limits: &Limits, grants: Grants, step: &Arc<str>) -> Result<(Sandbox, Linker<Side>)> {
         check_imports(module, grants)?;
         let engine = &module.engine.inner;
         let mut linker: Linker<Side> = Linker::new(engine);
@@ -122,14 +123,54 @@ impl Instance {
         store.limiter(|side| side);
         store.set_hostcall_fuel(usize::try_from(limits.output.0.saturating_mul(2)).unwrap_or(usize::MAX));
         store.set_epoch_deadline(ticks(limits.deadline.0));
-        let bindings = v1::Bindings::instantiate(&mut store, &module.component, &linker)
-            .map_err(|e| explain(e, store.data(), limits, "the module failed while it was started"))?;
-        store.set_epoch_deadline(ticks(limits.deadline.0));
-        let routes = bindings
-            .call_configure(&mut store, config)
-            .map_err(|e| explain(e, store.data(), limits, "the module failed in configure"))?
-            .map_err(|reason| Error::config("the module refuses its config").with("reason", v1::clip(&reason)))?;
-        Ok(Instance { store, bindings, limits: *limits, routes })
+        Ok((Sandbox { store, limits: *limits }, linker))
+    }
+
+    /// Prepares for one call of at most `deadline`.
+    fn begin(&mut self, deadline: Duration) {
+        self.store.set_epoch_deadline(ticks(deadline));
+        let side = self.store.data_mut();
+        side.log_left = side.log_limit;
+        side.refused.store(false, Ordering::Relaxed);
+    }
+
+    /// What a trap was, in words.
+    fn explain(&self, trap: wasmtime::Error, message: &'static str) -> Error {
+        explain(trap, self.store.data(), &self.limits, message)
+    }
+
+    /// The outcome of a call, a trap explained.
+    fn ended<T>(&self, outcome: wasmtime::Result<Result<T>>) -> Result<T> {
+        outcome.unwrap_or_else(|trap| Err(self.explain(trap, "the module failed")))
+    }
+
+    /// The answer of `configure`.
+    fn configured(&self, answer: wasmtime::Result<Result<Vec<String>, String>>) -> Result<Vec<String>> {
+        answer
+            .map_err(|e| self.explain(e, "the module failed in configure"))?
+            .map_err(|reason| Error::config("the module refuses its config").with("reason", v1::clip(&reason)))
+    }
+}
+
+const STARTING: &str = "the module failed while it was started";
+
+/// A configured guest that turns batches into batches. After an error other than a refusal it must be thrown away.
+pub struct Instance {
+    sandbox: Sandbox,
+    bindings: v1::Bindings,
+    routes: Vec<String>,
+}
+
+impl Instance {
+    /// Starts and configures a guest. The limits hold from the first instruction on.
+    pub fn new(module: &Module, limits: &Limits, grants: Grants, config: &str, step: &Arc<str>) -> Result<Instance> {
+        let (mut sandbox, linker) = Sandbox::new(module, limits, grants, step)?;
+        let bindings = v1::Bindings::instantiate(&mut sandbox.store, &module.component, &linker);
+        let bindings = bindings.map_err(|e| sandbox.explain(e, STARTING))?;
+        sandbox.begin(limits.deadline.0);
+        let answer = bindings.call_configure(&mut sandbox.store, config);
+        let routes = sandbox.configured(answer)?;
+        Ok(Instance { sandbox, bindings, routes })
     }
 
     /// The routes that the guest named in `configure`: the n-th has number n + 1.
@@ -138,20 +179,87 @@ impl Instance {
     }
 
     /// Hands one batch to the guest, with at most `deadline` of time.
-    pub fn transform(&mut self, batch: &Batch, deadline: std::time::Duration) -> Result<Outcome> {
-        self.store.set_epoch_deadline(ticks(deadline));
-        let side = self.store.data_mut();
-        side.log_left = side.log_limit;
-        side.refused.store(false, Ordering::Relaxed);
-        match v1::transform(&self.bindings, &mut self.store, batch, &self.limits, self.routes.len()) {
-            Ok(outcome) => outcome,
-            Err(trap) => Err(explain(trap, self.store.data(), &self.limits, "the module failed")),
-        }
+    pub fn transform(&mut self, batch: &Batch, deadline: Duration) -> Result<Outcome> {
+        self.sandbox.begin(deadline);
+        let Sandbox { store, limits } = &mut self.sandbox;
+        let outcome = v1::transform(&self.bindings, store, batch, limits, self.routes.len());
+        self.sandbox.ended(outcome)
     }
 
     /// Linear memory in use, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.store.data().memory_bytes as u64
+        self.sandbox.store.data().memory_bytes as u64
+    }
+}
+
+/// A configured guest that sums up. After an error other than a refusal it must be thrown away.
+pub struct Aggregator {
+    sandbox: Sandbox,
+    bindings: v1::aggregate::Bindings,
+    routes: Vec<String>,
+    state_version: u32,
+}
+
+impl Aggregator {
+    /// Starts and configures a guest. The limits hold from the first instruction on.
+    pub fn new(module: &Module, limits: &Limits, grants: Grants, config: &str, step: &Arc<str>) -> Result<Aggregator> {
+        let (mut sandbox, linker) = Sandbox::new(module, limits, grants, step)?;
+        let bindings = v1::aggregate::Bindings::instantiate(&mut sandbox.store, &module.component, &linker);
+        let bindings = bindings.map_err(|e| sandbox.explain(e, STARTING))?;
+        sandbox.begin(limits.deadline.0);
+        let answer = bindings.call_configure(&mut sandbox.store, config);
+        let routes = sandbox.configured(answer)?;
+        sandbox.begin(limits.deadline.0);
+        let state_version = bindings.call_state_version(&mut sandbox.store);
+        let state_version = state_version.map_err(|e| sandbox.explain(e, "the module failed in state-version"))?;
+        Ok(Aggregator { sandbox, bindings, routes, state_version })
+    }
+
+    /// The routes that the guest named in `configure`: the n-th has number n + 1.
+    pub fn routes(&self) -> &[String] {
+        &self.routes
+    }
+
+    /// The version of the guest's accumulators.
+    pub fn state_version(&self) -> u32 {
+        self.state_version
+    }
+
+    /// Makes a fragment of each group of a batch: group i is `rows[ends[i - 1]..ends[i]]`.
+    pub fn accumulate(&mut self, batch: &Batch, rows: &[u32], ends: &[u32], deadline: Duration) -> Result<Accumulated> {
+        self.sandbox.begin(deadline);
+        let Sandbox { store, limits } = &mut self.sandbox;
+        let outcome = v1::aggregate::accumulate(&self.bindings, store, batch, rows, ends, limits);
+        self.sandbox.ended(outcome)
+    }
+
+    /// Makes one accumulator of each list: list i is `fragments[ends[i - 1]..ends[i]]`.
+    pub fn merge(&mut self, fragments: &BinaryArray, ends: &[u32]) -> Result<BinaryArray> {
+        self.sandbox.begin(self.sandbox.limits.deadline.0);
+        let Sandbox { store, limits } = &mut self.sandbox;
+        let outcome = v1::aggregate::merge(&self.bindings, store, fragments, ends, limits);
+        self.sandbox.ended(outcome)
+    }
+
+    /// Turns panes into rows, whose origins are panes.
+    pub fn emit(&mut self, panes: &Panes, deadline: Duration) -> Result<Outcome> {
+        self.sandbox.begin(deadline);
+        let Sandbox { store, limits } = &mut self.sandbox;
+        let outcome = v1::aggregate::emit(&self.bindings, store, panes, limits, self.routes.len());
+        self.sandbox.ended(outcome)
+    }
+
+    /// Brings accumulators of an older version into the guest's own.
+    pub fn migrate(&mut self, version: u32, accumulators: &BinaryArray) -> Result<BinaryArray> {
+        self.sandbox.begin(self.sandbox.limits.deadline.0);
+        let Sandbox { store, limits } = &mut self.sandbox;
+        let outcome = v1::aggregate::migrate(&self.bindings, store, version, accumulators, limits);
+        self.sandbox.ended(outcome)
+    }
+
+    /// Linear memory in use, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.sandbox.store.data().memory_bytes as u64
     }
 }
 
@@ -176,7 +284,7 @@ fn check_imports(module: &Module, grants: Grants) -> Result<()> {
     Ok(())
 }
 
-fn ticks(deadline: std::time::Duration) -> u64 {
+fn ticks(deadline: Duration) -> u64 {
     (deadline.as_nanos() / DEADLINE_TICK.as_nanos()) as u64 + 1
 }
 

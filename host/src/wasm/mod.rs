@@ -9,6 +9,6 @@ mod module;
 mod v1;
 
 pub use engine::Engine;
-pub use instance::{Grants, Instance, Outcome};
+pub use instance::{Accumulated, Aggregator, Grants, Instance, Outcome, Panes};
 pub use limits::Limits;
-pub use module::Module;
+pub use module::{Module, World};

@@ -12,7 +12,7 @@ use super::engine::Engine;
 use crate::error::{Error, Result};
 
 /// The newest contract that this host speaks.
-pub const CONTRACT_VERSION: &str = "1.0.0";
+pub const CONTRACT_VERSION: &str = "1.1.0";
 
 /// Imports that only bring types and so need no grant.
 const TYPES: &str = "weir:udf/types@";
@@ -27,13 +27,41 @@ pub struct Module {
     facts: Arc<Facts>,
 }
 
+/// What a module can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// Turns messages into messages.
+    Transformer,
+    /// Sums up the messages of a key and window.
+    Aggregator,
+}
+
+impl World {
+    /// What the module must export besides `configure`.
+    fn exports(self) -> &'static [&'static str] {
+        match self {
+            World::Transformer => &["transform"],
+            World::Aggregator => &["accumulate", "merge", "emit", "state-version", "migrate"],
+        }
+    }
+
+    /// The contract's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            World::Transformer => "transformer",
+            World::Aggregator => "aggregator",
+        }
+    }
+}
+
 /// What a module says of itself.
 #[derive(Debug, serde::Serialize)]
 pub struct Facts {
     /// `component`, or `core module` that the host made a component of.
     pub form: &'static str,
-    /// The world: `transformer`.
-    pub world: &'static str,
+    /// The world.
+    pub world: World,
     /// The contract version that it was built for.
     pub contract: String,
     /// What it imports beyond types: each needs a grant.
@@ -113,12 +141,15 @@ fn inspect(engine: &Engine, component: &Component, is_component: bool, size_byte
     }
     let exports: Vec<String> = ty.exports(&engine.inner).map(|(name, _)| name.to_string()).collect();
     let has = |name: &str| exports.iter().any(|export| export == name);
-    if !(has("configure") && has("transform")) {
+    let worlds = [World::Transformer, World::Aggregator];
+    let world = worlds.into_iter().find(|world| has("configure") && world.exports().iter().all(|export| has(export)));
+    let Some(world) = world else {
         return Err(Error::config(
-            "the module is of another world: a transform exports `configure` and `transform` of weir:udf@1 (see docs/udf-guide.md)",
+            "the module is of another world: a transform exports `configure` and `transform` of weir:udf@1, an aggregator \
+             `configure`, `accumulate`, `merge`, `emit`, `state-version` and `migrate` (see docs/udf-guide.md)",
         )
         .with("exports", if exports.is_empty() { "none".into() } else { exports.join(",") }));
-    }
+    };
     let contract = contract.unwrap_or_else(|| CONTRACT_VERSION.to_string());
     if !contract.starts_with("1.") {
         return Err(Error::config(
@@ -128,7 +159,7 @@ fn inspect(engine: &Engine, component: &Component, is_component: bool, size_byte
     }
     Ok(Facts {
         form: if is_component { "component" } else { "core module" },
-        world: "transformer",
+        world,
         contract,
         imports,
         exports,

@@ -9,6 +9,8 @@ use super::limits::Limits;
 use crate::batch::{Attributes, Batch};
 use crate::error::{Error, Result};
 
+pub mod aggregate;
+
 mod bindings {
     wasmtime::component::bindgen!({
         path: "../guest-sdk/wit",
@@ -79,8 +81,22 @@ pub(super) fn transform<T>(
     limits: &Limits,
     routes: usize,
 ) -> wasmtime::Result<Result<Output>> {
-    let lent = [&batch.keys, &batch.values, &batch.attributes.names, &batch.attributes.values].map(Lent::new);
-    let input = wit::BatchParam {
+    let lent = lent(batch);
+    let answer = bindings.call_transform(store, param(batch, &lent))?;
+    Ok(match answer {
+        Ok(output) => check(output, batch, limits, routes),
+        Err(reason) => Err(Error::guest("the module refused the batch").with("reason", clip(&reason))),
+    })
+}
+
+/// What the columns of a batch are lent with, in the order that [`param`] takes.
+fn lent(batch: &Batch) -> [Lent; 4] {
+    [&batch.keys, &batch.values, &batch.attributes.names, &batch.attributes.values].map(Lent::new)
+}
+
+/// The batch as the contract has it.
+fn param<'a>(batch: &'a Batch, lent: &'a [Lent; 4]) -> wit::BatchParam<'a> {
+    wit::BatchParam {
         keys: lent[0].column(&batch.keys),
         values: lent[1].column(&batch.values),
         event_times: &batch.event_times,
@@ -90,12 +106,7 @@ pub(super) fn transform<T>(
             values: lent[3].column(&batch.attributes.values),
         },
         received_ms: batch.received_ms,
-    };
-    let answer = bindings.call_transform(store, input)?;
-    Ok(match answer {
-        Ok(output) => check(output, batch, limits, routes),
-        Err(reason) => Err(Error::guest("the module refused the batch").with("reason", clip(&reason))),
-    })
+    }
 }
 
 /// A guest's text, short enough for a log line or an attribute.

@@ -1,0 +1,195 @@
+//! Clocks of a source's partitions, and the watermark that follows from them. Pure: time comes in with the facts.
+//!
+//! A partition's clock is the greatest event time that it has shown, less the lag. A partition that is caught up stays in
+//! the minimum: each empty fetch at its end lets its clock follow to the time of that fetch, less the lag, but not
+//! past the partitions that deliver; if all are caught up, the fetch time alone counts. No timer ever calls a
+//! partition idle, so none that is merely slow loses its messages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::window::{BEGINNING, END};
+
+/// What a source knows of a partition besides its messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The number that its messages carry.
+    pub number: u32,
+    /// What positions call it.
+    pub name: Arc<str>,
+    /// When it was last seen to have nothing more, in ms; `None` while it delivers.
+    pub caught_up_ms: Option<i64>,
+    /// Nothing will ever come of it again.
+    pub ended: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Clock {
+    name: Arc<str>,
+    time: i64,
+    caught_up_ms: Option<i64>,
+    ended: bool,
+}
+
+/// The clocks of one worker's part of a source.
+#[derive(Debug)]
+pub struct Clocks {
+    lag_ms: i64,
+    partitions: BTreeMap<u32, Clock>,
+    /// Clocks of a former run, until their partitions are known.
+    former: BTreeMap<String, i64>,
+    watermark: i64,
+}
+
+/// The partition that the watermark waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What positions call it.
+    pub partition: Arc<str>,
+    /// Its clock.
+    pub clock: i64,
+}
+
+impl Clocks {
+    /// Clocks that go on where a former run left them.
+    pub fn new(lag_ms: i64, former: BTreeMap<String, i64>) -> Clocks {
+        Clocks { lag_ms, partitions: BTreeMap::new(), former, watermark: BEGINNING }
+    }
+
+    /// Takes over what the source says. Partitions that it no longer names are another worker's by now.
+    pub fn progress(&mut self, facts: &[Progress]) {
+        for fact in facts {
+            let former = &mut self.former;
+            let clock = self.partitions.entry(fact.number).or_insert_with(|| Clock {
+                name: fact.name.clone(),
+                time: former.remove(&*fact.name).unwrap_or(BEGINNING),
+                caught_up_ms: None,
+                ended: false,
+            });
+            (clock.caught_up_ms, clock.ended) = (fact.caught_up_ms, fact.ended);
+        }
+        self.follow();
+    }
+
+    /// How far clocks stay behind the greatest event time, in ms.
+    pub fn lag_ms(&self) -> i64 {
+        self.lag_ms
+    }
+
+    /// A partition's clock.
+    pub fn of(&self, partition: u32) -> i64 {
+        self.partitions.get(&partition).map_or(BEGINNING, |clock| clock.time)
+    }
+
+    /// A partition has shown a message of this event time.
+    pub fn observe(&mut self, partition: u32, time: i64) {
+        if let Some(clock) = self.partitions.get_mut(&partition) {
+            clock.time = clock.time.max(time.saturating_sub(self.lag_ms));
+            clock.caught_up_ms = None;
+        }
+    }
+
+    /// Lets the clocks of caught-up partitions follow.
+    fn follow(&mut self) {
+        let delivering = self.partitions.values().filter(|clock| clock.caught_up_ms.is_none() && !clock.ended);
+        let bound = delivering.map(|clock| clock.time).min().unwrap_or(END);
+        for clock in self.partitions.values_mut() {
+            if let Some(fetched) = clock.caught_up_ms {
+                clock.time = clock.time.max(fetched.saturating_sub(self.lag_ms).min(bound));
+            }
+        }
+    }
+
+    /// The watermark: no message that is not late by its partition's clock will come from before it. Never goes back.
+    pub fn watermark(&mut self) -> i64 {
+        let open = self.partitions.values().filter(|clock| !clock.ended);
+        let least = match self.partitions.is_empty() {
+            true => BEGINNING,
+            false => open.map(|clock| clock.time).min().unwrap_or(END),
+        };
+        self.watermark = self.watermark.max(least);
+        self.watermark
+    }
+
+    /// Which partition the watermark waits for.
+    pub fn held(&self) -> Option<Held> {
+        let open = self.partitions.values().filter(|clock| !clock.ended);
+        open.min_by_key(|clock| clock.time).map(|clock| Held { partition: clock.name.clone(), clock: clock.time })
+    }
+
+    /// All clocks that show anything, by the names of their partitions: for the manifest.
+    pub fn all(&self) -> BTreeMap<String, i64> {
+        let known = self.partitions.values().filter(|clock| clock.time > BEGINNING);
+        self.former.clone().into_iter().chain(known.map(|clock| (clock.name.to_string(), clock.time))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(number: u32, caught_up_ms: Option<i64>, ended: bool) -> Progress {
+        Progress { number, name: format!("t/{number}").into(), caught_up_ms, ended }
+    }
+
+    fn clocks(partitions: u32) -> Clocks {
+        let mut clocks = Clocks::new(5, BTreeMap::new());
+        clocks.progress(&(0..partitions).map(|n| fact(n, None, false)).collect::<Vec<_>>());
+        clocks
+    }
+
+    #[test]
+    fn the_watermark_is_that_of_the_slowest_partition_less_the_lag_and_never_goes_back() {
+        let mut clocks = clocks(2);
+        clocks.observe(0, 100);
+        assert_eq!(clocks.watermark(), BEGINNING, "partition 1 has shown nothing");
+        clocks.observe(1, 50);
+        assert_eq!(clocks.watermark(), 45);
+        clocks.observe(1, 40);
+        assert_eq!(clocks.watermark(), 45, "a regression of event time moves nothing");
+        clocks.progress(&[fact(2, None, false)]);
+        assert_eq!(clocks.watermark(), 45, "a partition that came up neither");
+        assert_eq!(clocks.held().unwrap().partition, "t/2".into());
+    }
+
+    #[test]
+    fn a_partition_that_never_had_a_message_follows_the_others_and_not_the_wall_clock() {
+        let mut clocks = clocks(2);
+        // Last year's data is replayed; partition 1 is empty.
+        clocks.observe(0, 1_000);
+        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_000), false)]);
+        assert_eq!(clocks.watermark(), 995);
+        clocks.observe(0, 2_000);
+        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_100), false)]);
+        assert_eq!(clocks.watermark(), 1_995);
+        // All caught up: the time of the fetches counts.
+        clocks.progress(&[fact(0, Some(9_000_200), false), fact(1, Some(9_000_300), false)]);
+        assert_eq!(clocks.watermark(), 9_000_195);
+    }
+
+    #[test]
+    fn a_busy_partition_is_never_passed_over_however_long_it_is_silent() {
+        let mut clocks = clocks(2);
+        clocks.observe(0, 100);
+        clocks.observe(1, 100);
+        for time in 0..100 {
+            clocks.progress(&[fact(0, None, false), fact(1, Some(1_000_000 + time), false)]);
+        }
+        assert_eq!(clocks.watermark(), 95, "partition 0 has not said that it is at its end");
+    }
+
+    #[test]
+    fn ended_partitions_wait_for_nothing_and_clocks_outlive_a_restart() {
+        let mut clocks = clocks(2);
+        clocks.observe(0, 100);
+        clocks.observe(1, 70);
+        clocks.progress(&[fact(1, None, true)]);
+        assert_eq!(clocks.watermark(), 95);
+        let kept = clocks.all();
+        clocks.progress(&[fact(0, None, true)]);
+        assert_eq!(clocks.watermark(), END);
+        let mut again = Clocks::new(5, kept);
+        again.progress(&[fact(0, None, false), fact(1, None, false)]);
+        assert_eq!((again.of(0), again.of(1), again.watermark()), (95, 65, 65));
+    }
+}
