@@ -41,6 +41,21 @@ impl Batch {
         self.event_times.is_empty()
     }
 
+    /// The message of a row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    pub fn message(&self, row: usize) -> Message<'_> {
+        assert!(row < self.len(), "no such row");
+        let rows = &self.attributes.rows;
+        let attributes = match rows.is_empty() {
+            true => 0..0,
+            false => rows.partition_point(|of| (*of as usize) < row)..rows.partition_point(|of| *of as usize <= row),
+        };
+        Message { batch: self, row, attributes }
+    }
+
     /// The messages in order.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let mut next = 0;

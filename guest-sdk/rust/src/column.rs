@@ -115,7 +115,7 @@ impl ColumnBuilder {
     /// Writes down that all rows so far are present.
     fn fill_present(&mut self) {
         self.present.resize(self.rows.div_ceil(8), 0xff);
-        if self.rows % 8 != 0 {
+        if !self.rows.is_multiple_of(8) {
             self.present[self.rows / 8] = 0xff >> (8 - self.rows % 8);
         }
     }
@@ -167,7 +167,7 @@ impl ColumnBuilder {
         self.bytes.truncate(self.ends.last().map_or(0, |end| *end as usize));
         if !self.present.is_empty() {
             self.present.truncate(rows.div_ceil(8));
-            if rows % 8 != 0 {
+            if !rows.is_multiple_of(8) {
                 self.present[rows / 8] &= 0xff >> (8 - rows % 8);
             }
         }

@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
+use crate::Route;
 use crate::batch::{Attributes, Batch, Message, Output, Rejected};
 use crate::column::ColumnBuilder;
-use crate::{Route, Transform};
 
 /// Takes what becomes of the message at hand.
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl<'a> Emitter<'a> {
 /// The value of a row while it is written: behind the values of the rows before it, in the buffer that
 /// goes back to the host. Also an [`std::io::Write`], which never fails.
 #[derive(Debug)]
-pub struct Value<'b>(&'b mut Vec<u8>);
+pub struct Value<'b>(pub(crate) &'b mut Vec<u8>);
 
 impl Value<'_> {
     /// Appends bytes.
@@ -363,12 +363,15 @@ impl Drop for Row<'_, '_> {
     }
 }
 
-/// Runs a transform over a batch.
-pub(crate) fn run<T: Transform>(transform: &mut T, input: Batch) -> Output {
+/// Hands the messages of a batch, with an emitter, to a function whose error rejects the message at hand.
+pub(crate) fn run<F>(input: Batch, mut handle: F) -> Output
+where
+    F: FnMut(Message<'_>, &mut Emitter<'_>) -> Result<(), String>,
+{
     let mut out = Emitter::new(&input);
     for message in input.messages() {
         out.message = message.clone();
-        if let Err(reason) = transform.transform(message, &mut out) {
+        if let Err(reason) = handle(message, &mut out) {
             out.undo();
             out.reject(&reason);
         }

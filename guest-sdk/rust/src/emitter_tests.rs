@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{Harness, Input, run as test};
-use crate::{Column, guest};
+use crate::{Column, Transform, guest};
 
 /// Does what the message says, command after command.
 struct Puppet;

@@ -1,39 +1,59 @@
-//! The glue between a [`Transform`] and the exports of a module: called by [`crate::export!`] alone.
-//! The generated bindings stay in here; their records become ours by moving lists, without a copy.
+//! The glue between a [`Transform`] or an [`Aggregate`] and the exports of a module: called by
+//! [`crate::export!`] and [`crate::export_aggregator!`] alone.
 
 use std::cell::RefCell;
 
+use crate::aggregate::Aggregate;
+pub use crate::aggregate::Runner;
 use crate::{Batch, Output, Transform, emitter};
 
-/// Where a module keeps its transform.
+/// Where a module keeps its transform or its running aggregator.
 pub type Slot<T> = RefCell<Option<T>>;
-
-/// The exports, in our types.
-pub trait Guest {
-    /// See the contract.
-    fn configure(config: String) -> Result<Vec<String>, String>;
-    /// See the contract.
-    fn transform(input: Batch) -> Result<Output, String>;
-}
 
 /// Makes the transform and hands back the names of its routes.
 pub fn configure<T: Transform>(slot: &Slot<T>, config: &str) -> Result<Vec<String>, String> {
     #[cfg(feature = "log")]
     crate::log::report_panics();
     let transform = T::new(parse(config)?)?;
-    let routes = transform.routes();
-    if routes.len() > crate::ROUTES_MAX {
-        return Err(format!("the module names {} routes: at most {} are possible", routes.len(), crate::ROUTES_MAX));
-    }
+    let routes = few(transform.routes())?;
     *slot.borrow_mut() = Some(transform);
     Ok(routes)
+}
+
+/// Makes the aggregator and hands back the names of its routes.
+pub fn configure_aggregate<A: Aggregate>(slot: &Slot<Runner<A>>, config: &str) -> Result<Vec<String>, String> {
+    #[cfg(feature = "log")]
+    crate::log::report_panics();
+    let aggregate = A::new(parse(config)?)?;
+    let routes = few(aggregate.routes())?;
+    *slot.borrow_mut() = Some(Runner::new(aggregate));
+    Ok(routes)
+}
+
+/// The names, unless there are more than have numbers.
+fn few(routes: Vec<String>) -> Result<Vec<String>, String> {
+    match routes.len() {
+        0..=crate::ROUTES_MAX => Ok(routes),
+        count => Err(format!("the module names {count} routes: at most {} are possible", crate::ROUTES_MAX)),
+    }
 }
 
 /// Runs the transform over a batch.
 pub fn transform<T: Transform>(slot: &Slot<T>, input: Batch) -> Result<Output, String> {
     match &mut *slot.borrow_mut() {
-        Some(transform) => Ok(emitter::run(transform, input)),
+        Some(transform) => Ok(emitter::run(input, |message, out| transform.transform(message, out))),
         None => Err("transform was called before configure".to_string()),
+    }
+}
+
+/// Lends the aggregator.
+pub fn with_runner<A: Aggregate, R>(
+    slot: &Slot<Runner<A>>,
+    f: impl FnOnce(&mut Runner<A>) -> Result<R, String>,
+) -> Result<R, String> {
+    match &mut *slot.borrow_mut() {
+        Some(runner) => f(runner),
+        None => Err("the aggregator was called before configure".to_string()),
     }
 }
 
@@ -57,102 +77,108 @@ fn parse<C: serde::de::DeserializeOwned>(text: &str) -> Result<C, String> {
     }
 }
 
-#[cfg(target_arch = "wasm32")]
-#[allow(missing_docs, unsafe_code)]
-pub mod bindings {
-    //! Generated from the contract.
-
-    #[cfg(not(feature = "log"))]
-    wit_bindgen::generate!({ path: "../wit", world: "transformer", pub_export_macro: true, export_macro_name: "export_bindings" });
-    #[cfg(feature = "log")]
-    wit_bindgen::generate!({ path: "../wit", world: "transformer-logging", pub_export_macro: true, export_macro_name: "export_bindings" });
+/// Where a module keeps its transform; and which functions it exports, generic over it.
+pub trait TransformGuest: 'static {
+    /// The transform.
+    type Transform: Transform;
+    /// Lends the slot.
+    fn with<R>(f: impl FnOnce(&Slot<Self::Transform>) -> R) -> R;
 }
 
-#[cfg(target_arch = "wasm32")]
-mod convert {
-    //! Moves lists between the generated records and ours.
-
-    use super::bindings::weir::udf::types as wit;
-    use crate::{Attributes, Batch, Column, Output};
-
-    fn column(column: wit::Column) -> Column {
-        Column { bytes: column.bytes, ends: column.ends, present: column.present }
-    }
-
-    fn wit_column(column: Column) -> wit::Column {
-        wit::Column { bytes: column.bytes, ends: column.ends, present: column.present }
-    }
-
-    pub fn batch(batch: wit::Batch) -> Batch {
-        Batch {
-            keys: column(batch.keys),
-            values: column(batch.values),
-            event_times: batch.event_times,
-            attributes: Attributes {
-                rows: batch.attributes.rows,
-                names: column(batch.attributes.names),
-                values: column(batch.attributes.values),
-            },
-            received_ms: batch.received_ms,
-        }
-    }
-
-    pub fn wit_output(output: Output) -> wit::Output {
-        let batch = output.batch;
-        wit::Output {
-            batch: wit::Batch {
-                keys: wit_column(batch.keys),
-                values: wit_column(batch.values),
-                event_times: batch.event_times,
-                attributes: wit::Attributes {
-                    rows: batch.attributes.rows,
-                    names: wit_column(batch.attributes.names),
-                    values: wit_column(batch.attributes.values),
-                },
-                received_ms: batch.received_ms,
-            },
-            origins: output.origins,
-            routes: output.routes,
-            rejected: wit::Rejected { rows: output.rejected.rows, reasons: wit_column(output.rejected.reasons) },
-        }
-    }
+/// Where a module keeps its aggregator; and which functions it exports, generic over it.
+pub trait AggregateGuest: 'static {
+    /// The aggregator.
+    type Aggregate: Aggregate;
+    /// Lends the slot.
+    fn with<R>(f: impl FnOnce(&Slot<Runner<Self::Aggregate>>) -> R) -> R;
 }
 
-/// Adapts our exports to the generated ones.
+/// Adapts ours to the generated exports.
 #[cfg(target_arch = "wasm32")]
 #[derive(Debug)]
 pub struct Adapter<G>(std::marker::PhantomData<G>);
 
 #[cfg(target_arch = "wasm32")]
-impl<G: Guest> bindings::Guest for Adapter<G> {
-    fn configure(config: String) -> Result<Vec<String>, String> {
-        G::configure(config)
+mod exports {
+    //! The exports of both worlds.
+
+    use super::{Adapter, AggregateGuest, TransformGuest, configure, configure_aggregate, with_runner};
+    use crate::aggregate::{Aggregate, Groups, Lists, Panes};
+    use crate::bindings::{aggregator, transformer, types, windows};
+
+    impl<G: TransformGuest> transformer::Guest for Adapter<G> {
+        fn configure(config: String) -> Result<Vec<String>, String> {
+            G::with(|slot| configure(slot, &config))
+        }
+
+        fn transform(input: types::Batch) -> Result<types::Output, String> {
+            G::with(|slot| super::transform(slot, input.into())).map(Into::into)
+        }
     }
 
-    fn transform(input: bindings::weir::udf::types::Batch) -> Result<bindings::weir::udf::types::Output, String> {
-        G::transform(convert::batch(input)).map(convert::wit_output)
+    impl<G: AggregateGuest> aggregator::Guest for Adapter<G> {
+        fn configure(config: String) -> Result<Vec<String>, String> {
+            G::with(|slot| configure_aggregate(slot, &config))
+        }
+
+        fn accumulate(input: types::Batch, groups: windows::Groups) -> Result<windows::Accumulated, String> {
+            let groups = Groups { rows: groups.rows, ends: groups.ends };
+            let (fragments, rejected) =
+                G::with(|slot| with_runner(slot, |runner| Ok(runner.accumulate(&input.into(), &groups))))?;
+            Ok(windows::Accumulated { fragments: fragments.into(), rejected: rejected.into() })
+        }
+
+        fn merge(lists: windows::Lists) -> Result<types::Column, String> {
+            let lists = Lists { fragments: lists.fragments.into(), ends: lists.ends };
+            G::with(|slot| with_runner(slot, |runner| runner.merge(&lists))).map(Into::into)
+        }
+
+        fn emit(input: windows::Panes) -> Result<types::Output, String> {
+            let windows::Panes { keys, starts, ends, accumulators, firings, timings, received_ms } = input;
+            let panes = Panes { starts, ends, firings, timings, received_ms };
+            let emit = |runner: &mut super::Runner<G::Aggregate>| Ok(runner.emit(&panes, keys.into(), accumulators.into()));
+            G::with(|slot| with_runner(slot, emit)).map(Into::into)
+        }
+
+        fn state_version() -> u32 {
+            G::Aggregate::STATE_VERSION
+        }
+
+        fn migrate(version: u32, accumulators: types::Column) -> Result<types::Column, String> {
+            G::with(|slot| with_runner(slot, |runner| runner.migrate(version, accumulators.into()))).map(Into::into)
+        }
     }
 }
 
-/// Exports a [`Guest`] from a module.
+/// Exports a guest from a module: for `export!` and `export_aggregator!`.
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 #[macro_export]
-macro_rules! export_guest {
-    ($guest:ident) => {
+macro_rules! export_world {
+    (transformer, $guest:ident) => {
         type Adapted = $crate::guest::Adapter<$guest>;
-        $crate::guest::bindings::export_bindings!(Adapted with_types_in $crate::guest::bindings);
+        $crate::bindings::transformer::export_transformer_world!(Adapted with_types_in $crate::bindings::transformer);
+    };
+    (aggregator, $guest:ident) => {
+        type Adapted = $crate::guest::Adapter<$guest>;
+        $crate::bindings::aggregator::export_aggregator_world!(Adapted with_types_in $crate::bindings::aggregator);
     };
 }
 
-/// Natively there is nothing to export: only looks whether it is a [`Guest`].
+/// Natively there is nothing to export: only looks whether it is a guest.
 #[cfg(not(target_arch = "wasm32"))]
 #[doc(hidden)]
 #[macro_export]
-macro_rules! export_guest {
-    ($guest:ident) => {
+macro_rules! export_world {
+    (transformer, $guest:ident) => {
         const _: fn() = || {
-            fn check<G: $crate::guest::Guest>() {}
+            fn check<G: $crate::guest::TransformGuest>() {}
+            check::<$guest>()
+        };
+    };
+    (aggregator, $guest:ident) => {
+        const _: fn() = || {
+            fn check<G: $crate::guest::AggregateGuest>() {}
             check::<$guest>()
         };
     };

@@ -46,11 +46,19 @@
 //! emitter fills the output's buffers directly, so that nothing is allocated for a message, and a batch
 //! that is forwarded as a whole goes back without being copied.
 //!
-//! * [`testing`] runs a transform natively on messages and hands back what came out.
+//! An aggregator sums up the messages of a key and a window: see [`Aggregate`].
+//!
+//! * [`testing`] runs a transform or an aggregator natively on messages and hands back what came out.
 //! * [`json`] finds and edits values in JSON text without building a tree and without touching numbers.
+//! * [`varint`] writes whole numbers in few bytes.
 //! * `log` (feature `log`) writes to the host's log.
 
+mod aggregate;
 mod batch;
+#[cfg(target_arch = "wasm32")]
+#[allow(missing_docs, unsafe_code)]
+#[doc(hidden)]
+pub mod bindings;
 mod column;
 mod emitter;
 #[doc(hidden)]
@@ -59,7 +67,9 @@ pub mod json;
 #[cfg(feature = "log")]
 pub mod log;
 pub mod testing;
+pub mod varint;
 
+pub use aggregate::{Aggregate, Pane, Timing};
 pub use batch::{Attributes, Batch, Message, Output, Rejected};
 pub use column::{Column, ColumnBuilder};
 pub use emitter::{Emitter, Row, Value};
@@ -123,15 +133,33 @@ macro_rules! export {
                 static SLOT: $crate::guest::Slot<$transform> = const { ::std::cell::RefCell::new(None) };
             }
             struct Guest;
-            impl $crate::guest::Guest for Guest {
-                fn configure(config: String) -> Result<Vec<String>, String> {
-                    SLOT.with(|slot| $crate::guest::configure(slot, &config))
-                }
-                fn transform(input: $crate::Batch) -> Result<$crate::Output, String> {
-                    SLOT.with(|slot| $crate::guest::transform(slot, input))
+            impl $crate::guest::TransformGuest for Guest {
+                type Transform = $transform;
+                fn with<R>(f: impl FnOnce(&$crate::guest::Slot<$transform>) -> R) -> R {
+                    SLOT.with(f)
                 }
             }
-            $crate::export_guest!(Guest);
+            $crate::export_world!(transformer, Guest);
+        };
+    };
+}
+
+/// Makes a module of an [`Aggregate`]: to be called once, in the crate whose type is `cdylib`.
+#[macro_export]
+macro_rules! export_aggregator {
+    ($aggregate:ty) => {
+        const _: () = {
+            ::std::thread_local! {
+                static SLOT: $crate::guest::Slot<$crate::guest::Runner<$aggregate>> = const { ::std::cell::RefCell::new(None) };
+            }
+            struct Guest;
+            impl $crate::guest::AggregateGuest for Guest {
+                type Aggregate = $aggregate;
+                fn with<R>(f: impl FnOnce(&$crate::guest::Slot<$crate::guest::Runner<$aggregate>>) -> R) -> R {
+                    SLOT.with(f)
+                }
+            }
+            $crate::export_world!(aggregator, Guest);
         };
     };
 }

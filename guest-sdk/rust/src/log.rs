@@ -35,7 +35,7 @@ pub(crate) fn report_panics() {
 }
 
 #[cfg(target_arch = "wasm32")]
-use crate::guest::bindings::weir::udf::log::{Level, log as write};
+use crate::bindings::transformer::weir::udf::log::{Level, log as write};
 
 #[cfg(not(target_arch = "wasm32"))]
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Runs a transform natively, as the host would run the module, for tests of the transform.
+//! Runs a transform or an aggregator natively, as the host would run the module, for its tests.
+//! [`Harness`] is for transforms, [`Aggregation`] for aggregators.
 //!
 //! ```
 //! use weir_udf::testing::{Harness, Input};
@@ -18,6 +19,10 @@
 //! assert_eq!(results.rows[0].key.as_deref(), Some(&b"k"[..]));
 //! assert_eq!(results.rejected, [(1, "no value".to_string())]);
 //! ```
+
+mod aggregation;
+
+pub use aggregation::{Aggregation, Fired};
 
 use crate::column::ColumnBuilder;
 use crate::{Attributes, Batch, Output, Transform, guest};
@@ -101,14 +106,7 @@ impl Results {
     /// # Panics
     /// If a row is a tombstone or not UTF-8.
     pub fn values(&self) -> Vec<&str> {
-        self.rows
-            .iter()
-            .map(|row| match row.value.as_deref().map(std::str::from_utf8) {
-                Some(Ok(text)) => text,
-                Some(Err(_)) => panic!("a value is not UTF-8: {:?}", row.value),
-                None => panic!("a row is a tombstone"),
-            })
-            .collect()
+        values(&self.rows)
     }
 
     /// The reason for which the only message was rejected.
@@ -162,6 +160,17 @@ pub fn run<T: Transform>(config: &str, messages: impl IntoIterator<Item = impl I
         Ok(mut harness) => harness.run(messages),
         Err(reason) => panic!("the configuration was refused: {reason}"),
     }
+}
+
+fn values(rows: &[Row]) -> Vec<&str> {
+    fn text(row: &Row) -> &str {
+        match row.value.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => text,
+            Some(Err(_)) => panic!("a value is not UTF-8: {:?}", row.value),
+            None => panic!("a row is a tombstone"),
+        }
+    }
+    rows.iter().map(text).collect()
 }
 
 fn batch(messages: impl Iterator<Item = Input>, received_ms: i64) -> Batch {

@@ -139,7 +139,9 @@ impl<'a> Cursor<'a> {
         loop {
             let byte = self.peek();
             match byte {
-                b'"' => drop(self.string()?),
+                b'"' => {
+                    self.string()?;
+                }
                 b'{' | b'[' => {
                     let object = byte == b'{';
                     if depth + open == DEPTH_MAX {
