@@ -166,7 +166,7 @@ fn without_a_place_for_dead_letters_the_pipeline_stops_and_says_what_to_add() {
 fn udf_inspect_tells_world_contract_digest_imports_and_size() {
     let job = Job::new("");
     let shown = job.weir(&["udf", "inspect", guest("evil").to_str().unwrap()]).ok().stdout;
-    for word in ["transformer", "1.0.0", "weir:udf/log@1", "core module"] {
+    for word in ["transformer", "1.1.0", "weir:udf/log@1", "core module"] {
         assert!(shown.contains(word), "`{word}` is not in {shown}");
     }
     job.write("empty.wasm", b"\0asm\x0d\0\x01\0");
