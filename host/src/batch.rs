@@ -26,6 +26,9 @@ pub struct Batch {
     pub partitions: ScalarBuffer<u32>,
     /// The place of each message within its partition (Kafka: the offset; a file: the line).
     pub offsets: ScalarBuffer<i64>,
+    /// The clock of each message's partition before the message was read: what it is late by. Empty where the pipeline
+    /// has no windows.
+    pub clocks: ScalarBuffer<i64>,
     /// Headers and the like. Sparse: most messages have none.
     pub attributes: Attributes,
     /// When the host received the batch: the only clock that a guest sees.
@@ -150,6 +153,7 @@ impl Batch {
             published: self.published.slice(start, length),
             partitions: self.partitions.slice(start, length),
             offsets: self.offsets.slice(start, length),
+            clocks: if self.clocks.is_empty() { self.clocks.clone() } else { self.clocks.slice(start, length) },
             attributes: Attributes {
                 rows: self.attributes.rows[from..to].iter().map(|r| r - first).collect::<Vec<_>>().into(),
                 names: self.attributes.names.slice(from, to - from),
@@ -169,6 +173,7 @@ impl Batch {
             published: gather(&self.published, rows),
             partitions: gather(&self.partitions, rows),
             offsets: gather(&self.offsets, rows),
+            clocks: if self.clocks.is_empty() { self.clocks.clone() } else { gather(&self.clocks, rows) },
             attributes: self.attributes.take(rows)?,
             received_ms: self.received_ms,
         })
@@ -299,6 +304,7 @@ impl BatchBuilder {
             published: std::mem::take(&mut self.published).into(),
             partitions: std::mem::take(&mut self.partitions).into(),
             offsets: std::mem::take(&mut self.offsets).into(),
+            clocks: Vec::new().into(),
             attributes: Attributes {
                 rows: std::mem::take(&mut self.attribute_rows).into(),
                 names: self.attribute_names.finish(),
@@ -319,8 +325,10 @@ impl Route {
     pub const MAIN: Route = Route(0);
     /// Rows that could not be handled, untouched, with the reason as attributes.
     pub const DEAD_LETTER: Route = Route(1);
+    /// Rows that came after their windows were closed, untouched.
+    pub const LATE: Route = Route(2);
     /// The first number that a pipeline gives to a route named by a guest.
-    pub const FIRST_NAMED: u8 = 2;
+    pub const FIRST_NAMED: u8 = 3;
 }
 
 /// Rows that a step or a sink could not take.

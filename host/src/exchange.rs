@@ -7,6 +7,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::batch::{Batch, Route};
 use crate::sink::Epoch;
+use crate::state::Fragments;
+use crate::watermark::Progress;
 
 /// Batches that a channel holds before its sender waits.
 pub const CHANNEL_BATCHES: usize = 4;
@@ -36,6 +38,12 @@ pub enum Target {
 pub enum Element {
     /// Messages.
     Batch(Target, Batch),
+    /// What a source knows of its partitions.
+    Progress(Vec<Progress>),
+    /// What a batch added to keys and windows.
+    Fragments(Fragments),
+    /// No message that is not late will come from before this time.
+    Watermark(i64),
     /// A cut.
     Barrier(Barrier),
 }
@@ -55,9 +63,9 @@ pub fn inputs(senders: usize) -> (Vec<Sender<Element>>, Inputs) {
 }
 
 impl Inputs {
-    /// The next batch of any receiver that is not held, or the barrier once all are held at it.
-    /// `None` when a sender is gone without a last barrier: the pipeline is being torn down.
-    pub async fn next(&mut self) -> Option<Element> {
+    /// The next element of any receiver that is not held, with the sender's number, or the barrier once all are held at it.
+    /// Cancel-safe. `None` when a sender is gone without a last barrier: the pipeline is being torn down.
+    pub async fn next(&mut self) -> Option<(usize, Element)> {
         std::future::poll_fn(|cx| {
             let count = self.receivers.len();
             for i in (0..count).map(|i| (self.turn + i) % count) {
@@ -69,13 +77,13 @@ impl Inputs {
                         self.held[i] = Some(barrier);
                         if self.held.iter().all(Option::is_some) {
                             self.held.fill(None);
-                            return Poll::Ready(Some(Element::Barrier(barrier)));
+                            return Poll::Ready(Some((i, Element::Barrier(barrier))));
                         }
                     }
-                    Poll::Ready(Some(batch)) => {
+                    Poll::Ready(Some(element)) => {
                         // The next call begins with the next receiver, so that none starves.
                         self.turn = (i + 1) % count;
-                        return Poll::Ready(Some(batch));
+                        return Poll::Ready(Some((i, element)));
                     }
                     Poll::Ready(None) => return Poll::Ready(None),
                     Poll::Pending => {}
@@ -111,7 +119,7 @@ mod tests {
         senders[1].send(batch(2)).await.unwrap();
         let mut seen = Vec::new();
         for _ in 0..2 {
-            if let Some(Element::Batch(_, b)) = inputs.next().await {
+            if let Some((_, Element::Batch(_, b))) = inputs.next().await {
                 seen.push(b.offsets[0]);
             }
         }
@@ -119,8 +127,8 @@ mod tests {
         assert_eq!(seen, [1, 2]);
         assert!(futures::poll!(std::pin::pin!(inputs.next())).is_pending(), "held until the second sender is at the barrier");
         senders[1].send(barrier(1)).await.unwrap();
-        assert!(matches!(inputs.next().await, Some(Element::Barrier(b)) if b.epoch == Epoch(1)));
-        assert!(matches!(inputs.next().await, Some(Element::Batch(_, b)) if b.offsets[0] == 3));
+        assert!(matches!(inputs.next().await, Some((_, Element::Barrier(b))) if b.epoch == Epoch(1)));
+        assert!(matches!(inputs.next().await, Some((_, Element::Batch(_, b))) if b.offsets[0] == 3));
         drop(senders);
         assert!(inputs.next().await.is_none());
     }

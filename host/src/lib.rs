@@ -31,6 +31,7 @@ pub mod sources;
 
 // Layer 4: the running loop.
 pub mod exchange;
+pub mod waits;
 pub mod worker;
 
 // Layer 5: from a file to a running pipeline.

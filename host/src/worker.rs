@@ -2,21 +2,28 @@
 //! and pass the outcome to other workers or into the sinks. Owns no decision about epochs: it
 //! reports to the coordinator what it prepared.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
 use crate::batch::{Batch, BatchBuilder, Rejected, Route};
+use crate::checkpoint::Log;
 use crate::crash;
 use crate::error::{Error, Result};
 use crate::exchange::{Barrier, Element, Inputs, Target};
 use crate::metrics::{self, Latency};
 use crate::operator::{Context, Operator};
+use crate::operators::aggregate::{Back, Checkpointed, Front};
+use crate::operators::event_time::EventTime;
 use crate::sink::{Distribution, Epoch, Prepared, Writer};
 use crate::source::Position;
+use crate::watermark::{Clocks, Held};
+use crate::waits::Waits;
+use crate::window::BEGINNING;
 
 /// What sources and workers report to the coordinator.
 #[derive(Debug)]
@@ -39,7 +46,25 @@ pub enum Event {
         /// One entry for each sink, in order.
         work: Vec<SinkPart>,
     },
-    /// A sink would rather have a barrier now.
+    /// A keyed step's state on one worker is durable.
+    State {
+        /// The epoch.
+        epoch: Epoch,
+        /// Names of the runs that hold it.
+        runs: Vec<Arc<str>>,
+        /// Up to where windows have fired.
+        watermark: i64,
+        /// The version of the accumulators.
+        state_version: u32,
+    },
+    /// The clocks of the partitions that one worker reads, by source.
+    Clocks {
+        /// The epoch.
+        epoch: Epoch,
+        /// One for each source, in order.
+        clocks: Vec<BTreeMap<String, i64>>,
+    },
+    /// A sink would rather have a barrier now, or state a checkpoint.
     WantsBarrier,
     /// A source or worker can't go on.
     Failed(Error),
@@ -66,12 +91,18 @@ pub struct Step {
 pub struct Stage {
     /// Where elements come from.
     pub inputs: Inputs,
-    /// What is done with them, in order.
+    /// The clocks of the sources, where the pipeline has windows and this stage reads from sources.
+    pub time: Option<Time>,
+    /// The windows that fragments go into, where the stage begins with them.
+    pub windows: Option<Windows>,
+    /// What is done with messages, in order.
     pub steps: Vec<Step>,
     /// Where they go.
     pub outlet: Outlet,
     /// Counts the time spent computing.
     pub busy: IntCounter,
+    /// The clock.
+    pub now_ms: fn() -> i64,
 }
 
 /// Where a stage's rows go.
@@ -80,46 +111,236 @@ pub enum Outlet {
     Sinks(Sinks),
     /// To the next stage of all workers.
     Exchange(Exchange),
+    /// To the windows of all workers.
+    Keyed(Keyed),
+}
+
+/// Event times and clocks of the sources of one worker.
+pub struct Time {
+    /// One for each source: its name, where its event times stand, its clocks.
+    pub sources: Vec<(Arc<str>, EventTime, Clocks)>,
+}
+
+impl Time {
+    /// Sets event times, and notes for each message its partition's clock.
+    fn stamp(&mut self, source: usize, batch: Batch) -> Result<(Batch, Option<Batch>)> {
+        let (name, event_time, clocks) = &mut self.sources[source];
+        let (batch, rejected) = event_time.stamp(batch)?;
+        let mut met = Vec::with_capacity(batch.len());
+        clocks.meet(&batch.partitions, &batch.event_times, &mut met);
+        Ok((Batch { clocks: met.into(), ..batch }, rejected.map(|rejected| dead_letters(rejected, name))))
+    }
+
+    fn watermark(&mut self) -> i64 {
+        self.sources.iter_mut().map(|(_, _, clocks)| clocks.watermark()).min().unwrap_or(BEGINNING)
+    }
+
+    /// Which source and partition the watermark waits for.
+    fn held(&self) -> Option<(Arc<str>, Held)> {
+        let held = self.sources.iter().filter_map(|(name, _, clocks)| Some((name.clone(), clocks.held()?)));
+        held.min_by_key(|(_, held)| held.clock)
+    }
+}
+
+/// The windows of a keyed step on one worker.
+pub struct Windows {
+    /// The step.
+    pub back: Back,
+    /// The step's name.
+    pub step: Arc<str>,
+    /// How often it looks at the clock, where its windows go by processing time.
+    pub tick: Option<Duration>,
+    /// Where its state is kept.
+    pub log: Log,
+    /// What runs of an epoch are called.
+    pub run_name: Box<dyn Fn(Epoch) -> Arc<str> + Send>,
+}
+
+/// The sending side of a keyed step's exchange.
+pub struct Keyed {
+    /// This worker's number.
+    pub worker: usize,
+    /// One for each worker.
+    pub senders: Vec<Sender<Element>>,
+    /// Makes fragments.
+    pub front: Front,
+    /// The step's name.
+    pub step: Arc<str>,
+    /// The watermark that was sent last.
+    pub sent: i64,
+    /// Told what the watermark waits for.
+    pub waits: Arc<Waits>,
+}
+
+impl Keyed {
+    async fn send(&mut self, batches: Vec<(Target, Batch)>) -> Result<()> {
+        for (target, batch) in batches {
+            if target != Target::Route(Route::MAIN) {
+                send(&self.senders[self.worker], Element::Batch(target, batch)).await?;
+                continue;
+            }
+            let mut cx = Context::default();
+            let front = self.front.process(&batch, &mut cx);
+            let split = front.map_err(|e| Error::new(e.kind(), "a step failed").with("step", &self.step).because(e))?;
+            for (worker, fragments) in split {
+                if !fragments.is_empty() {
+                    send(&self.senders[worker as usize], Element::Fragments(fragments)).await?;
+                }
+            }
+            for (route, batch) in cx.out {
+                send(&self.senders[self.worker], Element::Batch(Target::Route(route), batch)).await?;
+            }
+            for rejected in cx.rejected {
+                let letters = dead_letters(rejected, &self.step);
+                send(&self.senders[self.worker], Element::Batch(Target::Route(Route::DEAD_LETTER), letters)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes the watermark on, behind everything that it holds for.
+    async fn watermark(&mut self, time: &mut Time) -> Result<()> {
+        let watermark = time.watermark();
+        self.waits.note(self.worker, watermark, || time.held());
+        if watermark > self.sent {
+            self.sent = watermark;
+            for sender in &self.senders {
+                send(sender, Element::Watermark(watermark)).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Stage {
     /// Runs until the last barrier, or until the pipeline is torn down.
     pub async fn run(mut self, events: Sender<Event>) -> Result<()> {
-        while let Some(element) = self.inputs.next().await {
+        let mut tick = self.windows.as_ref().and_then(|windows| windows.tick).map(tokio::time::interval);
+        if let Some(tick) = &mut tick {
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
+        loop {
+            let ticked = async {
+                match &mut tick {
+                    Some(tick) => tick.tick().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let element = tokio::select! {
+                biased;
+                element = self.inputs.next() => element,
+                _ = ticked => {
+                    if let Some(windows) = &mut self.windows {
+                        let fired = windows.back.tick((self.now_ms)()).await;
+                        self.fired(fired, &events).await?;
+                    }
+                    continue;
+                }
+            };
+            let Some((sender, element)) = element else { return Ok(()) };
             match element {
                 Element::Batch(target, batch) => {
                     let began = Instant::now();
-                    let batches = self.process(target, batch)?;
+                    let mut batches = Vec::new();
+                    let mut batch = batch;
+                    if let Some(time) = &mut self.time {
+                        let (stamped, rejected) = time.stamp(sender, batch)?;
+                        batch = stamped;
+                        batches.extend(rejected.map(|letters| (Target::Route(Route::DEAD_LETTER), letters)));
+                    }
+                    batches.extend(self.process(target, batch)?);
                     self.busy.inc_by(began.elapsed().as_micros() as u64);
-                    match &mut self.outlet {
-                        Outlet::Exchange(exchange) => exchange.send(batches).await?,
-                        Outlet::Sinks(sinks) => {
-                            for (target, batch) in batches {
-                                sinks.write(target, batch).await?;
-                            }
-                            if sinks.wants_barrier() {
-                                // A full channel means that the coordinator has plenty to hear already.
-                                let _ = events.try_send(Event::WantsBarrier);
-                            }
+                    self.hand_on(batches, &events).await?;
+                    self.pass_watermark().await?;
+                }
+                Element::Progress(facts) => {
+                    if let Some((_, _, clocks)) = self.time.as_mut().and_then(|time| time.sources.get_mut(sender)) {
+                        clocks.progress(&facts);
+                    }
+                    self.pass_watermark().await?;
+                }
+                Element::Fragments(fragments) => {
+                    let began = Instant::now();
+                    if let Some(windows) = &mut self.windows {
+                        let added = windows.back.add(&fragments, (self.now_ms)());
+                        added.map_err(|e| Error::new(e.kind(), "a step failed").with("step", &windows.step).because(e))?;
+                        if windows.back.wants_barrier() {
+                            let _ = events.try_send(Event::WantsBarrier);
                         }
+                    }
+                    self.busy.inc_by(began.elapsed().as_micros() as u64);
+                }
+                Element::Watermark(watermark) => {
+                    if let Some(windows) = &mut self.windows {
+                        let fired = windows.back.advance(sender, watermark, (self.now_ms)()).await;
+                        self.fired(fired, &events).await?;
                     }
                 }
                 Element::Barrier(barrier) => {
+                    if let Some(windows) = &mut self.windows {
+                        windows.checkpoint(barrier.epoch, &events);
+                    }
+                    if let Some(time) = &self.time {
+                        let clocks = time.sources.iter().map(|(_, _, clocks)| clocks.all()).collect();
+                        // The coordinator is gone only when the pipeline is being torn down.
+                        let _ = events.send(Event::Clocks { epoch: barrier.epoch, clocks }).await;
+                    }
                     match &mut self.outlet {
-                        Outlet::Exchange(exchange) => exchange.barrier(barrier).await?,
+                        Outlet::Exchange(exchange) => send_all(&exchange.senders, barrier).await?,
+                        Outlet::Keyed(keyed) => send_all(&keyed.senders, barrier).await?,
                         Outlet::Sinks(sinks) => {
                             let work = sinks.prepare(barrier.epoch).await?;
-                            // The coordinator is gone only when the pipeline is being torn down.
                             let _ = events.send(Event::Prepared { epoch: barrier.epoch, work }).await;
                         }
                     }
                     if barrier.last {
-                        break;
+                        return Ok(());
                     }
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Sends the watermark on, if it has moved.
+    async fn pass_watermark(&mut self) -> Result<()> {
+        match (&mut self.outlet, &mut self.time) {
+            (Outlet::Keyed(keyed), Some(time)) => keyed.watermark(time).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// What windows fired goes through the steps behind them.
+    async fn fired(&mut self, fired: Result<Context>, events: &Sender<Event>) -> Result<()> {
+        let step = self.windows.as_ref().map(|windows| windows.step.clone()).unwrap_or_default();
+        let cx = fired.map_err(|e| Error::new(e.kind(), "a step failed").with("step", &step).because(e))?;
+        let began = Instant::now();
+        let mut batches = Vec::new();
+        for rejected in cx.rejected {
+            batches.push((Target::Route(Route::DEAD_LETTER), dead_letters(rejected, &step)));
+        }
+        for (route, batch) in cx.out {
+            batches.extend(self.process(Target::Route(route), batch)?);
+        }
+        self.busy.inc_by(began.elapsed().as_micros() as u64);
+        self.hand_on(batches, events).await
+    }
+
+    /// Passes batches on to where they go.
+    async fn hand_on(&mut self, batches: Vec<(Target, Batch)>, events: &Sender<Event>) -> Result<()> {
+        match &mut self.outlet {
+            Outlet::Exchange(exchange) => exchange.send(batches).await,
+            Outlet::Keyed(keyed) => keyed.send(batches).await,
+            Outlet::Sinks(sinks) => {
+                for (target, batch) in batches {
+                    sinks.write(target, batch).await?;
+                }
+                if sinks.wants_barrier() {
+                    // A full channel means that the coordinator has plenty to hear already.
+                    let _ = events.try_send(Event::WantsBarrier);
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Hands a batch through the steps. What leaves the main route on the way goes past the rest of them.
@@ -206,11 +427,38 @@ impl Exchange {
         Ok(())
     }
 
-    async fn barrier(&mut self, barrier: Barrier) -> Result<()> {
-        for sender in &self.senders {
-            send(sender, Element::Barrier(barrier)).await?;
-        }
-        Ok(())
+}
+
+async fn send_all(senders: &[Sender<Element>], barrier: Barrier) -> Result<()> {
+    for sender in senders {
+        send(sender, Element::Barrier(barrier)).await?;
+    }
+    Ok(())
+}
+
+impl Windows {
+    /// Writes the state of an epoch in the background, and reports once it is durable.
+    fn checkpoint(&mut self, epoch: Epoch, events: &Sender<Event>) {
+        let (done, written) = oneshot::channel();
+        let Checkpointed { run, live, watermark, state_version } = self.back.checkpoint((self.run_name)(epoch), written);
+        let (log, events, step) = (self.log.clone(), events.clone(), self.step.clone());
+        tokio::spawn(async move {
+            let put = match &run {
+                Some((name, bytes)) => {
+                    metrics::STATE_RUN_BYTES.with_label_values(&[&*step]).inc_by(bytes.len() as u64);
+                    log.put_run(name, bytes).await
+                }
+                None => Ok(()),
+            };
+            let event = match put {
+                Ok(()) => Event::State { epoch, runs: live, watermark, state_version },
+                Err(e) => Event::Failed(Error::new(e.kind(), "cannot keep the state").with("step", step).because(e)),
+            };
+            if matches!(event, Event::State { .. }) {
+                let _ = done.send(());
+            }
+            let _ = events.send(event).await;
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use crate::sink::{Epoch, Prepared};
 use crate::source::Position;
 
 /// The version that this host writes. It reads this and all earlier ones.
-pub const MANIFEST_VERSION: u32 = 1;
+pub const MANIFEST_VERSION: u32 = 2;
 
 /// One epoch of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +47,29 @@ pub struct Manifest {
     /// The module of each step, by its name.
     #[serde(default)]
     pub modules: BTreeMap<String, ModuleRef>,
+    /// The state of each keyed step, by its name. Since version 2.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<String, StepState>,
+    /// The clock of each partition by the source's name and the partition's, ms since the Unix epoch. Since version 2.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub clocks: Clocks,
+}
+
+/// Clocks by source and partition.
+pub type Clocks = BTreeMap<String, BTreeMap<String, i64>>;
+
+/// The state of a keyed step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepState {
+    /// Key and windows in words: state of other ones can't be taken up.
+    pub shape: String,
+    /// The version of the accumulators.
+    pub state_version: u32,
+    /// Up to where windows have fired, ms since the Unix epoch.
+    pub watermark: i64,
+    /// Names of the runs that hold it, older first.
+    pub runs: Vec<String>,
 }
 
 /// What one sink prepared for an epoch.
@@ -107,6 +130,6 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_with_what_to_do() {
         let error = Manifest::parse(br#"{"version": 99, "shape": "unknown"}"#).unwrap_err();
-        assert_eq!(error.to_string(), "the manifest was written by a newer weir: use that version version=99 known=1");
+        assert_eq!(error.to_string(), "the manifest was written by a newer weir: use that version version=99 known=2");
     }
 }

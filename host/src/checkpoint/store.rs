@@ -1,15 +1,17 @@
 //! Where the log lies: `<store>/<pipeline>/<task>/<epoch>.json` on local disk or in an object store.
 //! Owns create-if-absent, listing and deleting; a local store says yes only after file and folder are synced.
 
+use std::collections::BTreeSet;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::manifest::Manifest;
+use crate::state::{Section, index_bytes, index_of_tail};
 use crate::error::{Error, Result};
 use crate::sink::Epoch;
 
@@ -99,6 +101,47 @@ impl LogStore {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(e) => Err(fail(e.into())),
             },
+        }
+    }
+
+    /// `length` bytes of an object from `offset` on, or its last `length` bytes without one.
+    async fn read_part(&self, name: &str, offset: Option<u64>, length: u64) -> Result<Bytes> {
+        let fail = |e: Box<dyn std::error::Error + Send + Sync>| {
+            Error::transient("cannot read from the checkpoint store").with("object", name).because(e)
+        };
+        let gone = || {
+            Error::corrupt("the checkpoint names an object that is gone: restore it, or start a new log").with("object", name)
+        };
+        match &self.kind {
+            Kind::Local(root) => {
+                let path = root.join(name);
+                let read = move || -> std::io::Result<Vec<u8>> {
+                    use std::os::unix::fs::FileExt;
+                    let file = std::fs::File::open(path)?;
+                    let size = file.metadata()?.len();
+                    let offset = offset.unwrap_or(size.saturating_sub(length));
+                    let mut bytes = vec![0; length.min(size.saturating_sub(offset)) as usize];
+                    file.read_exact_at(&mut bytes, offset)?;
+                    Ok(bytes)
+                };
+                match blocking(move || Ok(read())).await? {
+                    Ok(bytes) => Ok(bytes.into()),
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(gone()),
+                    Err(e) => Err(fail(e.into())),
+                }
+            }
+            Kind::Object { store, prefix } => {
+                let range = match offset {
+                    Some(offset) => GetRange::Bounded(offset..offset + length),
+                    None => GetRange::Suffix(length),
+                };
+                let options = GetOptions { range: Some(range), ..Default::default() };
+                match store.get_opts(&join(prefix, name), options).await {
+                    Ok(found) => found.bytes().await.map_err(|e| fail(e.into())),
+                    Err(object_store::Error::NotFound { .. }) => Err(gone()),
+                    Err(e) => Err(fail(e.into())),
+                }
+            }
         }
     }
 
@@ -257,6 +300,63 @@ impl Log {
             .with("log", &self.folder))
     }
 
+    fn run(&self, name: &str) -> String {
+        format!("{}/state/{name}", self.folder)
+    }
+
+    /// What a run of state is called.
+    pub fn run_name(epoch: Epoch, attempt: &str, step: &str, worker: u32) -> String {
+        format!("{:016}-{attempt}-{step}-{worker}.run", epoch.0)
+    }
+
+    /// Makes a run durable. Its name is used once, so one that is there already is our own.
+    pub async fn put_run(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        const TRIES: u32 = 4;
+        let mut tried = 0;
+        loop {
+            match self.store.create(&self.run(name), bytes).await {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == crate::error::ErrorKind::Transient && tried < TRIES => {
+                    tracing::warn!(error = %e, run = name, "writing state again");
+                    tokio::time::sleep(std::time::Duration::from_millis(50 << tried)).await;
+                    tried += 1;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The sections of a run.
+    pub async fn run_index(&self, name: &str) -> Result<Vec<Section>> {
+        let name = self.run(name);
+        // Most indexes are shorter than this; the run itself says how long its own is.
+        let tail = self.store.read_part(&name, None, 64 << 10).await?;
+        let tail = match index_bytes(&tail) {
+            Some(length) if length > tail.len() as u64 => self.store.read_part(&name, None, length).await?,
+            _ => tail,
+        };
+        index_of_tail(&tail).map_err(|e| e.with("object", name))
+    }
+
+    /// A part of a run.
+    pub async fn read_run(&self, name: &str, offset: u64, length: u64) -> Result<Bytes> {
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        self.store.read_part(&self.run(name), Some(offset), length).await
+    }
+
+    /// Deletes runs of epochs up to `epoch` that `keep` does not name.
+    pub async fn sweep_runs(&self, epoch: Epoch, keep: &BTreeSet<String>) -> Result<()> {
+        for name in self.store.list(&format!("{}/state", self.folder)).await? {
+            let of = name.split('-').next().and_then(|number| number.parse().ok()).map(Epoch);
+            if of.is_some_and(|of| of <= epoch) && name.ends_with(".run") && !keep.contains(&name) {
+                self.store.delete(&self.run(&name)).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes the manifests up to `epoch` that are not in `keep`. Newer ones belong to whoever wrote them.
     pub async fn sweep(&self, epoch: Epoch, keep: &[Epoch]) -> Result<()> {
         for old in self.epochs().await?.into_iter().filter(|e| *e <= epoch && !keep.contains(e)) {
@@ -287,6 +387,8 @@ mod tests {
             sources: Default::default(),
             sinks: Default::default(),
             modules: Default::default(),
+            steps: Default::default(),
+            clocks: Default::default(),
         }
     }
 

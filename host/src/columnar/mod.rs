@@ -6,6 +6,7 @@
 mod avro;
 mod column;
 mod decode;
+mod extract;
 mod iceberg_json;
 mod number;
 mod parse;
@@ -20,7 +21,10 @@ mod unknown;
 mod tests;
 
 pub use decode::{Decoded, Decoder, Options};
+pub use extract::Extractor;
+pub use number::scaled;
 pub use parse::MAX_DEPTH;
+pub use time::timestamp;
 pub use schema::{EpochUnit, Field, Kind, Schema};
 
 /// Decodes one message by a schema, both as they come from a fuzzer. Whatever they hold, this returns.

@@ -58,6 +58,7 @@ async fn show(State(status): State<Arc<Status>>) -> impl IntoResponse {
         "phase": phase,
         "phase_seconds": since.as_secs_f64(),
         "waits_for": status.waits_for(),
+        "watermarks_wait_for": status.watermarks_wait_for(),
         "summary": status.summary(),
     }))
 }

@@ -1,3 +1,7 @@
-//! The operators that a pipeline's steps are made of, one file each. Siblings never import each other.
+//! Operators: what steps are made of.
 
+pub mod aggregate;
+pub mod event_time;
+mod routes;
+mod search;
 pub mod transform;

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Histogram, IntCounter, IntGauge};
 
+use super::routes::by_route;
+use super::search::{Found, search};
 use crate::batch::{Batch, Rejected, Route};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics;
 use crate::operator::{Context, Operator};
 use crate::wasm::{Grants, Instance, Limits, Module, Outcome};
-
-/// While a failing message is searched, a part of a batch gets its share of the deadline, but at least this much.
-const SEARCH_DEADLINE_MIN: Duration = Duration::from_millis(200);
 
 /// What a transform step is made of.
 #[derive(Clone)]
@@ -104,70 +103,26 @@ impl Transform {
             let (rows, reasons): (Vec<u32>, Vec<String>) = outcome.rejected.into_iter().unzip();
             cx.rejected.push(Rejected { rows: input.take(&rows)?, reasons, module: Some(self.settings.module.digest().clone()) });
         }
-        match outcome.routes {
-            _ if outcome.rows.is_empty() => {}
-            None => cx.out.push((Route::MAIN, outcome.rows)),
-            Some(numbers) => {
-                for number in 0..=self.settings.routes.len() as u8 {
-                    let rows: Vec<u32> = (0..numbers.len() as u32).filter(|row| numbers[*row as usize] == number).collect();
-                    let route = match number {
-                        0 => Route::MAIN,
-                        n => self.settings.routes[n as usize - 1],
-                    };
-                    if rows.len() == numbers.len() {
-                        cx.out.push((route, outcome.rows.clone()));
-                    } else if !rows.is_empty() {
-                        cx.out.push((route, outcome.rows.take(&rows)?));
-                    }
-                }
-            }
-        }
+        cx.out.extend(by_route(outcome.rows, outcome.routes.as_deref(), &self.settings.routes)?);
         Ok(())
     }
 
-    /// Halves the batch until what fails stands alone. Parts are handled from left to right, so that order is kept.
+    /// Finds the messages that make the guest fail: they go to the dead letters, the others on.
     fn search(&mut self, batch: &Batch, first: Error, cx: &mut Context) -> Result<()> {
-        let limits = self.settings.limits;
-        tracing::warn!(step = %self.settings.step, rows = batch.len(), error = %first, "the guest failed, searching for the message");
-        let began = Instant::now();
-        let mut calls = 0;
-        // Ranges still to be handled, the leftmost last; with the failure of a range that is known to fail.
-        let mut open = Vec::new();
-        open.push((0, batch.len(), Some(first)));
-        while let Some((start, length, known)) = open.pop() {
-            let part = batch.slice(start, length);
-            let failure = match known {
-                Some(failure) => failure,
-                None => {
-                    calls += 1;
-                    if calls > limits.search_calls || began.elapsed() > limits.search_time.0 {
-                        return Err(Error::guest("too many messages of one batch make the guest fail: replace the module")
-                            .with("step", &self.settings.step)
-                            .with("calls", calls)
-                            .with("seconds", began.elapsed().as_secs()));
-                    }
-                    let share = limits.deadline.0.mul_f64(length as f64 / batch.len() as f64).max(SEARCH_DEADLINE_MIN);
-                    match self.call(&part, share.min(limits.deadline.0)) {
-                        Ok(outcome) => {
-                            self.deliver(&part, outcome, cx)?;
-                            continue;
-                        }
-                        Err(failure) if failure.kind() == ErrorKind::Guest => failure,
-                        Err(other) => return Err(other),
-                    }
-                }
-            };
-            if length == 1 {
+        let (step, limits) = (self.settings.step.clone(), self.settings.limits);
+        search(&step, &limits, batch.len(), first, &mut |found| match found {
+            Found::Try { start, length, deadline } => {
+                let part = batch.slice(start, length);
+                let outcome = self.call(&part, deadline)?;
+                self.deliver(&part, outcome, cx)
+            }
+            Found::Culprit { at, failure } => {
                 self.meters.failed.inc();
                 let module = Some(self.settings.module.digest().clone());
-                cx.rejected.push(Rejected { rows: part, reasons: vec![failure.to_string()], module });
-                continue;
+                cx.rejected.push(Rejected { rows: batch.slice(at, 1), reasons: vec![failure.to_string()], module });
+                Ok(())
             }
-            let half = length / 2;
-            open.push((start + half, length - half, None));
-            open.push((start, half, None));
-        }
-        Ok(())
+        })
     }
 }
 

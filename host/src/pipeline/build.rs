@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::keyed;
 use super::spec::{Connector, Delivery, Spec, StepSpec, typed};
 use crate::batch::Route;
 use crate::checkpoint::{LogStore, ModuleRef};
 use crate::error::{Error, Result};
+use crate::operators::aggregate;
+use crate::operators::event_time::EventTime;
 use crate::operators::transform::{Settings, Transform};
 use crate::sink::SinkConnector;
 use crate::sinks;
 use crate::source::SourceConnector;
 use crate::sources;
-use crate::wasm::{Engine, Grants, Instance, Module};
+use crate::wasm::{Engine, Grants, Instance, Module, World};
 use crate::worker::Step;
 
 /// A source by its name.
@@ -23,6 +26,10 @@ pub struct NamedSource {
     pub name: Arc<str>,
     /// What it is.
     pub connector: Box<dyn SourceConnector>,
+    /// Where the event time of its messages stands.
+    pub event_time: EventTime,
+    /// How far the watermark stays behind the greatest event time, in ms.
+    pub lag_ms: i64,
 }
 
 /// A sink by its name.
@@ -44,8 +51,16 @@ pub struct StepPlan {
     pub name: Arc<str>,
     /// The guest, where the step is one.
     pub module: Option<Module>,
+    /// What it is made of.
+    pub make: Make,
+}
+
+/// What a step is made of.
+pub enum Make {
     /// Makes the step for a worker.
-    pub make: Box<MakeOperator>,
+    Operator(Box<MakeOperator>),
+    /// Keys and windows, over the workers.
+    Windows(Box<aggregate::Settings>),
 }
 
 /// A pipeline that is ready to run.
@@ -83,11 +98,17 @@ impl Pipeline {
         let mut routes = Routes::new();
         let mut steps = Vec::new();
         for step in &spec.steps {
-            steps.push(transform(step, engine, &mut routes)?);
+            steps.push(match step.aggregate {
+                Some(_) => keyed::plan(step, spec, engine, &mut routes)?,
+                None => transform(step, engine, &mut routes)?,
+            });
         }
+        keyed::check(spec, &steps)?;
         let mut sources = Vec::new();
         for source in &spec.sources {
-            sources.push(NamedSource { name: source.name.as_str().into(), connector: open_source(source, &spec.pipeline)? });
+            let (event_time, lag_ms) = keyed::event_time(source)?;
+            let connector = open_source(source, &spec.pipeline)?;
+            sources.push(NamedSource { name: source.name.as_str().into(), connector, event_time, lag_ms });
         }
         let mut sinks = Vec::new();
         let mut takers: HashMap<Route, Vec<usize>> = HashMap::new();
@@ -150,9 +171,28 @@ impl Pipeline {
         self.steps.iter().filter_map(|step| step.module.clone()).collect()
     }
 
-    /// The steps of one worker.
-    pub fn operators(&self) -> Result<Vec<Step>> {
-        self.steps.iter().map(|step| Ok(Step { name: step.name.clone(), operator: (step.make)()? })).collect()
+    /// The steps of one worker: those before the keyed one, and those behind it. All are before where there is none.
+    pub fn operators(&self) -> Result<(Vec<Step>, Vec<Step>)> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut behind = false;
+        for step in &self.steps {
+            match &step.make {
+                Make::Windows(_) => behind = true,
+                Make::Operator(make) => {
+                    let steps = if behind { &mut after } else { &mut before };
+                    steps.push(Step { name: step.name.clone(), operator: make()? });
+                }
+            }
+        }
+        Ok((before, after))
+    }
+
+    /// The keyed step, if there is one.
+    pub fn windows(&self) -> Option<&aggregate::Settings> {
+        self.steps.iter().find_map(|step| match &step.make {
+            Make::Windows(settings) => Some(&**settings),
+            Make::Operator(_) => None,
+        })
     }
 
     /// Whether any sink has its rows spread over the workers.
@@ -183,7 +223,7 @@ pub fn engine() -> Result<Engine> {
 }
 
 /// Numbers for the names of routes.
-struct Routes {
+pub(super) struct Routes {
     names: Vec<(String, Route, String)>,
 }
 
@@ -193,7 +233,7 @@ impl Routes {
     }
 
     /// The number of a route that a step names. The same name from two steps is the same route.
-    fn number(&mut self, name: &str, step: &str) -> Result<Route> {
+    pub(super) fn number(&mut self, name: &str, step: &str) -> Result<Route> {
         let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(Error::config(
@@ -222,9 +262,10 @@ impl Routes {
         match name {
             "main" => Ok(Route::MAIN),
             "dead_letter" => Ok(Route::DEAD_LETTER),
+            "late" => Ok(Route::LATE),
             _ => self.names.iter().find(|(known, ..)| known == name).map(|(_, route, _)| *route).ok_or_else(|| {
                 let known: Vec<&str> =
-                    ["main", "dead_letter"].into_iter().chain(self.names.iter().map(|(n, ..)| n.as_str())).collect();
+                    ["main", "dead_letter", "late"].into_iter().chain(self.names.iter().map(|(n, ..)| n.as_str())).collect();
                 Error::config("no step names this route").with("route", name).with("known", known.join(",")).with("at", place)
             }),
         }
@@ -248,7 +289,11 @@ impl Routes {
 
 fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<StepPlan> {
     let at = |e: Error| Error::new(e.kind(), "cannot build the step").with("step", &step.name).because(e);
-    let module = Module::load(engine, std::path::Path::new(&step.transform)).map_err(at)?;
+    let path = step.transform.as_deref().unwrap_or_default();
+    let module = Module::load(engine, std::path::Path::new(path)).map_err(at)?;
+    if module.facts().world != World::Transformer {
+        return Err(at(Error::config("the module is an aggregator: name it under `aggregate`, with a `window`").with("path", path)));
+    }
     let grants = Grants::named(&step.grants).map_err(at)?;
     let config = if step.config.is_null() { "{}".to_string() } else { step.config.to_string() };
     let name: Arc<str> = step.name.as_str().into();
@@ -259,7 +304,7 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
     let numbers = probe.routes().iter().map(|route| routes.number(route, &step.name)).collect::<Result<Vec<_>>>()?;
     let settings = Settings { step: name.clone(), module: module.clone(), config, limits: step.limits, grants, routes: numbers };
     let make = move || Ok(Box::new(Transform::new(settings.clone())?) as Box<dyn crate::operator::Operator>);
-    Ok(StepPlan { name, module: Some(module), make: Box::new(make) })
+    Ok(StepPlan { name, module: Some(module), make: Make::Operator(Box::new(make)) })
 }
 
 fn open_source(source: &Connector, pipeline: &str) -> Result<Box<dyn SourceConnector>> {

@@ -2,13 +2,15 @@
 //! a first start is a recovery from nothing.
 
 mod build;
+mod keyed;
 mod recover;
 mod run;
 mod source_task;
 mod spec;
 mod status;
 
-pub use build::{NamedSink, NamedSource, Pipeline, StepPlan, engine, schema};
+pub use build::{Make, NamedSink, NamedSource, Pipeline, StepPlan, engine, schema};
 pub use run::{Environment, Live, Outcome, Stop, run};
+pub use keyed::{EventTimeSpec, KeySpec, WindowSpec};
 pub use spec::{Checkpoint, Delivery, Spec, StepSpec};
 pub use status::{Phase, SourceState, Status, Summary};

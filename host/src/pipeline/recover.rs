@@ -4,13 +4,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::build::{NamedSink, Pipeline};
+use super::build::{NamedSink, NamedSource, Pipeline};
 use super::run::Environment;
 use super::status::{Phase, Status};
-use crate::checkpoint::{Claim, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, claim, settle};
+use crate::checkpoint::{
+    Claim, Clocks, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, StepState, claim, settle,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sink::{CommitInfo, Committer, Epoch, Identity, Prepared, Recovered};
+use crate::operators::aggregate::{Back, Settings};
 use crate::source::Position;
+use crate::watermark;
+use crate::worker::{Time, Windows};
 
 /// Where a pipeline goes on.
 pub struct Start {
@@ -24,6 +29,19 @@ pub struct Start {
     pub abandoned: Vec<Epoch>,
     /// One committer for each sink, in order: fenced, and done with everything before `next`.
     pub committers: Vec<Box<dyn Committer>>,
+}
+
+/// What an epoch came to, beside its numbers.
+#[derive(Default)]
+pub struct Facts {
+    /// Where each source goes on.
+    pub sources: BTreeMap<String, Position>,
+    /// What each sink prepared.
+    pub sinks: BTreeMap<String, SinkWork>,
+    /// The state of each keyed step.
+    pub steps: BTreeMap<String, StepState>,
+    /// The clock of each partition.
+    pub clocks: Clocks,
 }
 
 /// Everything that recovery needs to know of its surroundings.
@@ -107,6 +125,8 @@ impl Recovery<'_> {
             sources,
             sinks: BTreeMap::new(),
             modules: self.pipeline.modules(),
+            steps: BTreeMap::new(),
+            clocks: BTreeMap::new(),
         };
         match self.create(&manifest).await? {
             Claim::Ours => Ok(manifest),
@@ -187,6 +207,23 @@ impl Recovery<'_> {
             return Err(Error::config("the checkpoint knows a source that the pipeline file no longer has: name it as before, or give the pipeline a new name")
                 .with("source", gone));
         }
+        for (name, state) in &newest.steps {
+            let windows = self.pipeline.windows().filter(|windows| *windows.step == **name);
+            let Some(windows) = windows else {
+                return Err(Error::config(
+                    "the checkpoint holds state of a step that the pipeline file no longer has: name it as before, or give the pipeline a new name",
+                )
+                .with("step", name));
+            };
+            if windows.shape() != state.shape {
+                return Err(Error::config(
+                    "the checkpoint holds state of other keys or windows: set `key` and `window` as they were, or give the pipeline a new name",
+                )
+                .with("step", name)
+                .with("checkpoint", &state.shape)
+                .with("file", windows.shape()));
+            }
+        }
         for (name, work) in &newest.sinks {
             let found = self.pipeline.sinks.iter().find(|s| *s.name == **name);
             if !work.prepared.is_empty() && found.is_none_or(|s| s.connector.kind() != work.kind) {
@@ -263,7 +300,13 @@ impl Recovery<'_> {
             }
         }
         if added {
-            let manifest = self.follow(&start, start.base.sources.clone(), BTreeMap::new(), false);
+            let facts = Facts {
+                sources: start.base.sources.clone(),
+                steps: start.base.steps.clone(),
+                clocks: start.base.clocks.clone(),
+                ..Facts::default()
+            };
+            let manifest = self.follow(&start, facts, false);
             if self.create(&manifest).await? != Claim::Ours {
                 return Err(self.fenced(&manifest));
             }
@@ -273,13 +316,7 @@ impl Recovery<'_> {
     }
 
     /// The manifest that follows `start.base`.
-    pub fn follow(
-        &self,
-        start: &Start,
-        sources: BTreeMap<String, Position>,
-        sinks: BTreeMap<String, SinkWork>,
-        finished: bool,
-    ) -> Manifest {
+    pub fn follow(&self, start: &Start, facts: Facts, finished: bool) -> Manifest {
         Manifest {
             version: MANIFEST_VERSION,
             pipeline: self.pipeline.name.clone(),
@@ -292,16 +329,47 @@ impl Recovery<'_> {
             abandoned: start.abandoned.clone(),
             finished,
             created_ms: self.env.now_ms(),
-            sources,
-            sinks,
+            sources: facts.sources,
+            sinks: facts.sinks,
             modules: self.pipeline.modules(),
+            steps: facts.steps,
+            clocks: facts.clocks,
         }
     }
 
+    /// The clocks of one worker's sources, as a manifest left them.
+    pub fn time(&self, base: &Manifest) -> Time {
+        let clocks = |source: &NamedSource| {
+            let former = base.clocks.get(&*source.name).cloned().unwrap_or_default();
+            (source.name.clone(), source.event_time.clone(), watermark::Clocks::new(source.lag_ms, former))
+        };
+        Time { sources: self.pipeline.sources.iter().map(clocks).collect() }
+    }
+
+    /// The windows of one worker, as a manifest left them.
+    pub async fn windows(&self, settings: &Settings, base: &Manifest, worker: u32, workers: u32) -> Result<Windows> {
+        let former = base.steps.get(&*settings.step);
+        let back = Back::open(settings, self.log.clone(), former, worker, workers).await?;
+        let (attempt, step) = (self.attempt.to_string(), settings.step.clone());
+        Ok(Windows {
+            back,
+            step: settings.step.clone(),
+            tick: Back::tick_ms(settings).map(|ms| std::time::Duration::from_millis(ms as u64)),
+            log: self.log.clone(),
+            run_name: Box::new(move |epoch| Log::run_name(epoch, &attempt, &step, worker).into()),
+        })
+    }
+
     /// Removes manifests that nothing goes back to.
-    pub async fn sweep(&self, newest: &Manifest) -> Result<()> {
+    pub async fn sweep(&self, newest: &Manifest, previous: &Manifest) -> Result<()> {
         let keep: Vec<Epoch> = newest.previous.into_iter().chain([newest.epoch]).collect();
-        self.log.sweep(newest.epoch, &keep).await
+        self.log.sweep(newest.epoch, &keep).await?;
+        let named = |manifest: &Manifest| manifest.steps.values().flat_map(|step| step.runs.clone()).collect::<Vec<_>>();
+        if newest.steps.is_empty() && previous.steps.is_empty() {
+            return Ok(());
+        }
+        let keep = named(newest).into_iter().chain(named(previous)).collect();
+        self.log.sweep_runs(newest.epoch, &keep).await
     }
 }
 

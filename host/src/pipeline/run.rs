@@ -1,7 +1,7 @@
 //! The running pipeline: wires sources and workers, and carries each epoch from its barrier to its
 //! last commit. Owns the order of the protocol; the decisions in it are `checkpoint`'s.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,23 +13,28 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::build::Pipeline;
-use super::recover::{Recovery, Start, at_sink, discard};
+use super::recover::{Facts, Recovery, Start, at_sink, discard};
 use super::source_task::{Command, SourceTask};
 use super::status::{Phase, Status};
-use crate::checkpoint::{Claim, SinkWork};
+use crate::checkpoint::{Claim, Clocks, SinkWork, StepState};
 use crate::crash;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exchange::{Barrier, Element, inputs};
+use crate::exchange::{Barrier, Element, Inputs, inputs};
 use crate::metrics;
+use crate::operators::aggregate::Front;
 use crate::sink::{CommitInfo, Committer, Epoch};
 use crate::source::{Position, Slice};
-use crate::worker::{Event, Exchange, Outlet, SinkPart, SinkWriter, Sinks, Stage, Step};
+use crate::waits::Waits;
+use crate::window::BEGINNING;
+use crate::worker::{Event, Exchange, Keyed, Outlet, SinkPart, SinkWriter, Sinks, Stage};
 
 /// Everything about the surroundings that a simulation replaces.
 #[async_trait]
 pub trait Environment: Send + Sync {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> i64;
+    /// The clock that workers read.
+    fn clock(&self) -> fn() -> i64;
     /// A name that nobody drew before.
     fn new_id(&self) -> String;
     /// Runs a worker.
@@ -50,6 +55,10 @@ fn now_ms() -> i64 {
 impl Environment for Live {
     fn now_ms(&self) -> i64 {
         now_ms()
+    }
+
+    fn clock(&self) -> fn() -> i64 {
+        now_ms
     }
 
     fn new_id(&self) -> String {
@@ -193,6 +202,32 @@ struct Running {
     tasks: JoinSet<()>,
 }
 
+/// What sources and workers answered to a barrier.
+#[derive(Default)]
+struct Answers {
+    /// By source.
+    positions: Vec<Position>,
+    /// By sink what each worker prepared.
+    work: Vec<Vec<SinkPart>>,
+    /// Runs that hold state; by name, and so in the order of their epochs.
+    runs: BTreeSet<Arc<str>>,
+    watermark: i64,
+    state_version: u32,
+    clocks: Clocks,
+}
+
+/// A channel from each worker to each worker: the senders of each, and the inputs of each.
+fn all_to_all(workers: usize) -> (Vec<Vec<Sender<Element>>>, Vec<Inputs>) {
+    let mut to: Vec<Vec<Sender<Element>>> = vec![Vec::new(); workers];
+    let receivers = (0..workers).map(|_| {
+        let (senders, inputs) = inputs(workers);
+        senders.into_iter().enumerate().for_each(|(from, sender)| to[from].push(sender));
+        inputs
+    });
+    let receivers = receivers.collect();
+    (to, receivers)
+}
+
 /// Says so when a worker's thread dies of a panic: otherwise the coordinator would wait for it for ever.
 struct ReportPanic(Sender<Event>);
 
@@ -209,24 +244,15 @@ impl Running {
     async fn open(recovery: &Recovery<'_>, start: Start) -> Result<Running> {
         let pipeline = recovery.pipeline;
         let workers = pipeline.workers as usize;
-        let (report, events) = channel(64 + 4 * workers);
-        let spread = workers > 1 && pipeline.spreads()?;
-        // The channels of the exchange: to[w] are the senders that worker w hands rows to.
-        let mut second: Vec<_> = (0..workers).map(|_| None).collect();
-        let mut to: Vec<Vec<Sender<Element>>> = vec![Vec::new(); workers];
-        if spread {
-            for slot in &mut second {
-                let (senders, stage_inputs) = inputs(workers);
-                *slot = Some(stage_inputs);
-                for (from, sender) in senders.into_iter().enumerate() {
-                    to[from].push(sender);
-                }
-            }
-        }
+        let (report, events) = channel(64 + 8 * workers);
+        let waits = Arc::new(Waits::new(workers));
+        recovery.status.watch(waits.clone());
+        // One exchange in front of windows, and one in front of sinks that have their rows spread.
+        let mut keyed = pipeline.windows().map(|_| all_to_all(workers));
+        let mut spread = (workers > 1 && pipeline.spreads()?).then(|| all_to_all(workers));
         let mut tasks = JoinSet::new();
         let mut commands = Vec::new();
-        let mut to = to.into_iter();
-        for (worker, second) in second.into_iter().enumerate() {
+        for worker in 0..workers {
             let (senders, first) = inputs(pipeline.sources.len());
             for (number, (source, output)) in pipeline.sources.iter().zip(senders).enumerate() {
                 let slice = Slice { task: pipeline.task, tasks: pipeline.tasks, worker: worker as u32, workers: workers as u32 };
@@ -245,22 +271,53 @@ impl Running {
                     commands: received,
                     events: report.clone(),
                     state,
+                    tells_progress: pipeline.windows().is_some(),
                 };
                 tasks.spawn(task.run(recovery.status.clone()));
             }
             let busy = metrics::WORKER_BUSY.with_label_values(&[worker.to_string().as_str()]);
-            let sinks = Outlet::Sinks(open_sinks(recovery, &start, worker as u32).await?);
-            let steps = pipeline.operators()?;
-            let senders = to.next().unwrap_or_default();
-            let stages = match second {
-                None => vec![Stage { inputs: first, steps, outlet: sinks, busy }],
-                Some(second) => {
-                    let spread = pipeline.distributions()?;
-                    let exchange = Outlet::Exchange(Exchange { worker, senders, takers: pipeline.takers.clone(), spread });
-                    let collect = Stage { inputs: second, steps: Vec::<Step>::new(), outlet: sinks, busy: busy.clone() };
-                    vec![Stage { inputs: first, steps, outlet: exchange, busy }, collect]
-                }
+            let stage = |inputs, time, windows, steps, outlet| Stage {
+                inputs,
+                time,
+                windows,
+                steps,
+                outlet,
+                busy: busy.clone(),
+                now_ms: recovery.env.clock(),
             };
+            let (before, after) = pipeline.operators()?;
+            let mut stages = Vec::new();
+            // What reads from the sources, up to windows if there are any; then the rest, up to the sinks.
+            let (rest_inputs, rest_windows, rest_steps) = match (pipeline.windows(), &mut keyed) {
+                (Some(settings), Some((senders, receivers))) => {
+                    let outlet = Outlet::Keyed(Keyed {
+                        worker,
+                        senders: std::mem::take(&mut senders[worker]),
+                        front: Front::new(settings, workers as u32)?,
+                        step: settings.step.clone(),
+                        sent: BEGINNING,
+                        waits: waits.clone(),
+                    });
+                    stages.push(stage(first, Some(recovery.time(&start.base)), None, before, outlet));
+                    let windows = recovery.windows(settings, &start.base, worker as u32, workers as u32).await?;
+                    (receivers.remove(0), Some(windows), after)
+                }
+                _ => (first, None, before),
+            };
+            let sinks = Outlet::Sinks(open_sinks(recovery, &start, worker as u32).await?);
+            match &mut spread {
+                None => stages.push(stage(rest_inputs, None, rest_windows, rest_steps, sinks)),
+                Some((senders, receivers)) => {
+                    let outlet = Outlet::Exchange(Exchange {
+                        worker,
+                        senders: std::mem::take(&mut senders[worker]),
+                        takers: pipeline.takers.clone(),
+                        spread: pipeline.distributions()?,
+                    });
+                    stages.push(stage(rest_inputs, None, rest_windows, rest_steps, outlet));
+                    stages.push(stage(receivers.remove(0), None, None, Vec::new(), sinks));
+                }
+            }
             let report = report.clone();
             let work = async move {
                 let _guard = ReportPanic(report.clone());
@@ -294,7 +351,7 @@ impl Running {
                 Ok(false)
             }
             Some(Event::WantsBarrier) => Ok(true),
-            Some(Event::Position { .. } | Event::Prepared { .. }) => {
+            Some(Event::Position { .. } | Event::Prepared { .. } | Event::State { .. } | Event::Clocks { .. }) => {
                 Err(Error::bug("a part answered a barrier that nobody sent"))
             }
         }
@@ -304,13 +361,20 @@ impl Running {
     async fn epoch(&mut self, recovery: &Recovery<'_>, last: bool, finished: bool) -> Result<bool> {
         let began = Instant::now();
         let epoch = self.start.next;
-        let (positions, work) = self.barrier(recovery, Barrier { epoch, last }).await?;
+        let Answers { positions, work, runs, watermark, state_version, clocks } =
+            self.barrier(recovery, Barrier { epoch, last }).await?;
         let mut sources = self.start.base.sources.clone();
         for (source, position) in recovery.pipeline.sources.iter().zip(&positions) {
             sources.entry(source.name.to_string()).or_default().merge(position);
         }
-        let idle = sources == self.start.base.sources && work.iter().flatten().all(|part| part.prepared.is_none());
-        if idle && !finished {
+        let steps = recovery.pipeline.windows().map(|windows| {
+            let runs: Vec<String> = runs.iter().map(|run| run.to_string()).collect();
+            (windows.step.to_string(), StepState { shape: windows.shape(), state_version, watermark, runs })
+        });
+        let steps: BTreeMap<String, StepState> = steps.into_iter().collect();
+        let runs_of = |steps: &BTreeMap<String, StepState>| steps.values().flat_map(|step| step.runs.clone()).collect::<Vec<_>>();
+        let nothing_new = sources == self.start.base.sources && runs_of(&steps) == runs_of(&self.start.base.steps);
+        if nothing_new && work.iter().flatten().all(|part| part.prepared.is_none()) && !finished {
             return Ok(false);
         }
         let mut sinks = BTreeMap::new();
@@ -320,7 +384,7 @@ impl Running {
             sinks.insert(sink.name.to_string(), SinkWork { kind: sink.connector.kind().to_string(), prepared: of_sink.clone() });
             prepared.push(of_sink);
         }
-        let manifest = recovery.follow(&self.start, sources, sinks, finished);
+        let manifest = recovery.follow(&self.start, Facts { sources, sinks, steps, clocks }, finished);
         recovery.status.enter(Phase::Manifest);
         match recovery.create(&manifest).await? {
             Claim::Ours => {}
@@ -337,7 +401,7 @@ impl Running {
             let _ = sender.send(Command::Ack(position.clone())).await;
         }
         recovery.env.point("ack.after").await;
-        recovery.sweep(&manifest).await?;
+        recovery.sweep(&manifest, &self.start.base).await?;
         let pipeline = recovery.pipeline.name.as_str();
         metrics::CHECKPOINTS.with_label_values(&[pipeline]).inc();
         metrics::CHECKPOINT_EPOCH.with_label_values(&[pipeline]).set(epoch.0 as i64);
@@ -348,32 +412,54 @@ impl Running {
         Ok(true)
     }
 
-    /// Sends the barrier and collects every answer: by source the position, by sink what each worker prepared.
-    async fn barrier(&mut self, recovery: &Recovery<'_>, barrier: Barrier) -> Result<(Vec<Position>, Vec<Vec<SinkPart>>)> {
+    /// Sends the barrier and collects every answer.
+    async fn barrier(&mut self, recovery: &Recovery<'_>, barrier: Barrier) -> Result<Answers> {
         for command in &self.commands {
             let _ = command.send(Command::Barrier(barrier)).await;
         }
-        let mut positions = vec![Position::default(); recovery.pipeline.sources.len()];
-        let mut work: Vec<Vec<SinkPart>> = recovery.pipeline.sinks.iter().map(|_| Vec::new()).collect();
-        let mut missing = self.sources_open + self.workers;
+        let mut answers = Answers {
+            positions: vec![Position::default(); recovery.pipeline.sources.len()],
+            work: recovery.pipeline.sinks.iter().map(|_| Vec::new()).collect(),
+            ..Answers::default()
+        };
+        let with_windows = if recovery.pipeline.windows().is_some() { 2 * self.workers } else { 0 };
+        let mut missing = self.sources_open + self.workers + with_windows;
         while missing > 0 {
             recovery.status.enter(Phase::Barrier { missing });
             match self.events.recv().await {
                 Some(Event::Position { source, epoch, position }) if epoch == barrier.epoch => {
-                    positions[source].merge(&position);
+                    answers.positions[source].merge(&position);
                     missing -= 1;
                 }
                 Some(Event::Prepared { epoch, work: parts }) if epoch == barrier.epoch => {
-                    work.iter_mut().zip(parts).for_each(|(sink, part)| sink.push(part));
+                    answers.work.iter_mut().zip(parts).for_each(|(sink, part)| sink.push(part));
                     missing -= 1;
                 }
-                Some(Event::Position { .. } | Event::Prepared { .. }) => return Err(Error::bug("an answer to another barrier")),
+                Some(Event::State { epoch, runs, watermark, state_version }) if epoch == barrier.epoch => {
+                    answers.runs.extend(runs);
+                    // All workers have heard the same senders up to the barrier: they agree.
+                    (answers.watermark, answers.state_version) = (watermark, state_version);
+                    missing -= 1;
+                }
+                Some(Event::Clocks { epoch, clocks }) if epoch == barrier.epoch => {
+                    for (source, clocks) in recovery.pipeline.sources.iter().zip(clocks) {
+                        let known = answers.clocks.entry(source.name.to_string()).or_default();
+                        for (partition, time) in clocks {
+                            let clock = known.entry(partition).or_insert(time);
+                            *clock = time.max(*clock);
+                        }
+                    }
+                    missing -= 1;
+                }
+                Some(Event::Position { .. } | Event::Prepared { .. } | Event::State { .. } | Event::Clocks { .. }) => {
+                    return Err(Error::bug("an answer to another barrier"));
+                }
                 other => {
                     self.between(other)?;
                 }
             }
         }
-        Ok((positions, work))
+        Ok(answers)
     }
 
     /// Makes the epoch visible in every sink.
@@ -418,5 +504,5 @@ async fn open_sinks(recovery: &Recovery<'_>, start: &Start, worker: u32) -> Resu
         let writer = sink.connector.writer(&identity, worker).await.map_err(|e| at_sink(e, &sink.name))?;
         writers.push(SinkWriter::new(sink.name.clone(), writer, sink.takes_dead_letters));
     }
-    Ok(Sinks { writers, takers: recovery.pipeline.takers.clone(), handed: recovery.status.handed.clone(), now_ms })
+    Ok(Sinks { writers, takers: recovery.pipeline.takers.clone(), handed: recovery.status.handed.clone(), now_ms: recovery.env.clock() })
 }

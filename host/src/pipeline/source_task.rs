@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender};
 
@@ -11,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::exchange::{Barrier, Element, Target};
 use crate::metrics;
 use crate::source::{Position, Source};
+use crate::watermark::Progress;
 use crate::worker::Event;
 
 /// What the coordinator tells a source.
@@ -38,7 +40,12 @@ pub struct SourceTask {
     pub events: Sender<Event>,
     /// What the task is doing.
     pub state: Arc<AtomicU8>,
+    /// The pipeline has windows: the worker is told of progress.
+    pub tells_progress: bool,
 }
+
+/// How often the worker is told of partitions that are caught up.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 impl SourceTask {
     /// Runs until the coordinator is gone. An error is reported, and ends the task.
@@ -53,6 +60,13 @@ impl SourceTask {
         let events = metrics::SOURCE_EVENTS.with_label_values(&[&*self.name]);
         let bytes = metrics::SOURCE_BYTES.with_label_values(&[&*self.name]);
         let (mut ended, mut stopped) = (false, false);
+        let mut told = Vec::new();
+        let mut tick = tokio::time::interval(PROGRESS_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Before the first message: partitions that are not known would not be waited for.
+        if !self.tell_progress(&mut told, false).await {
+            return Ok(());
+        }
         loop {
             tokio::select! {
                 // Barriers first: an interval is kept however fast the source is.
@@ -70,6 +84,11 @@ impl SourceTask {
                         stopped |= barrier.last;
                     }
                 },
+                _ = tick.tick(), if self.tells_progress && !ended && !stopped => {
+                    if !self.tell_progress(&mut told, false).await {
+                        return Ok(());
+                    }
+                }
                 batch = self.source.next(), if !ended && !stopped => match batch? {
                     Some(batch) => {
                         events.inc_by(batch.len() as u64);
@@ -81,12 +100,30 @@ impl SourceTask {
                     }
                     None => {
                         ended = true;
+                        if !self.tell_progress(&mut told, true).await {
+                            return Ok(());
+                        }
                         self.state.store(SourceState::Ended as u8, Ordering::Relaxed);
                         let _ = self.events.send(Event::Ended).await;
                     }
                 },
             }
         }
+    }
+
+    /// Tells the worker what the source knows of its partitions, if that is new. False when the worker is gone.
+    async fn tell_progress(&mut self, told: &mut Vec<Progress>, ended: bool) -> bool {
+        if !self.tells_progress {
+            return true;
+        }
+        let mut facts = self.source.progress();
+        if ended {
+            facts.iter_mut().for_each(|fact| fact.ended = true);
+        } else if facts == *told {
+            return true;
+        }
+        told.clone_from(&facts);
+        self.hand_on(Element::Progress(facts)).await
     }
 
     /// False when the worker is gone, which reports its reason itself.

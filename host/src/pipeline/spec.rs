@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::keyed::{EventTimeSpec, KeySpec, WatermarkSpec, WindowSpec};
 use crate::error::{Error, Result};
-use crate::units::Span;
+use crate::units::{Size, Span};
 use crate::wasm::Limits;
 
 /// What is promised of each message.
@@ -48,8 +49,26 @@ fn default_interval() -> Span {
 pub struct StepSpec {
     /// The step's name: in metrics, logs, dead letters and commands.
     pub name: String,
-    /// Path of the WebAssembly module.
-    pub transform: String,
+    /// Path of the WebAssembly module of a step that turns messages into messages. A step has this or `aggregate`.
+    #[serde(default)]
+    pub transform: Option<String>,
+    /// Path of the WebAssembly module of a step that sums up the messages of a key and window.
+    #[serde(default)]
+    pub aggregate: Option<String>,
+    /// By what messages are put together: a JSON pointer such as `/userId`, a list of them, `{attribute: NAME}`, or `message`
+    /// for the message's own key. Default: all messages are together.
+    #[serde(default)]
+    pub key: Option<KeySpec>,
+    /// The windows of an `aggregate` step.
+    #[serde(default)]
+    pub window: Option<WindowSpec>,
+    /// Put the key, `window_start` and `window_end` (and `pane` and `timing`, where windows fire more than once) into rows that are
+    /// JSON objects.
+    #[serde(default = "yes")]
+    pub columns: bool,
+    /// Memory for the state of an `aggregate` step, over all workers; what is beyond lies in the checkpoint store.
+    #[serde(default = "default_state_memory")]
+    pub state_memory: Size,
     /// Handed to the module's `configure` as JSON.
     #[serde(default)]
     pub config: Value,
@@ -88,6 +107,14 @@ struct File {
     sinks: Vec<Value>,
 }
 
+fn yes() -> bool {
+    true
+}
+
+fn default_state_memory() -> Size {
+    Size(512 << 20)
+}
+
 fn one() -> u32 {
     1
 }
@@ -105,6 +132,10 @@ pub struct Connector {
     pub name: String,
     /// Names of the routes that a sink takes.
     pub from: Vec<String>,
+    /// Where the event time of a source's messages stands.
+    pub event_time: Option<EventTimeSpec>,
+    /// The watermark of a source.
+    pub watermark: WatermarkSpec,
     /// Settings for the connector.
     pub settings: Value,
     /// Where in the file this is, for errors.
@@ -232,7 +263,14 @@ fn connectors(list: Vec<Value>, section: &str, kinds: &[&str]) -> Result<Vec<Con
             Some(list) => typed(list, &format!("{place}.from"))?,
             None => vec!["main".to_string()],
         };
-        out.push(Connector { kind, name, from, settings: Value::Object(settings), place });
+        let mut generic = |key: &str| match settings.remove(key) {
+            Some(_) if section == "sinks" => Err(Error::config(format!("a sink takes no `{key}`")).with("at", &place)),
+            other => Ok(other),
+        };
+        let (event_time, watermark) = (generic("event_time")?, generic("watermark")?);
+        let event_time = event_time.map(|value| typed(value, &format!("{place}.event_time"))).transpose()?;
+        let watermark = watermark.map(|value| typed(value, &format!("{place}.watermark"))).transpose()?.unwrap_or_default();
+        out.push(Connector { kind, name, from, event_time, watermark, settings: Value::Object(settings), place });
     }
     Ok(out)
 }
@@ -344,6 +382,12 @@ fn assign(root: &mut Value, assignment: &str) -> Result<()> {
     Ok(())
 }
 
+/// A type's schema with everything written out in place.
+fn inline<T: JsonSchema>() -> schemars::Schema {
+    let settings = schemars::generate::SchemaSettings::default().with(|s| s.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>()
+}
+
 /// The JSON schema of pipeline files, for editors. `sources` and `sinks` hold each connector's own schema.
 pub fn json_schema(sources: &[(&str, schemars::Schema)], sinks: &[(&str, schemars::Schema)]) -> Value {
     let mut schema = SchemaGenerator::default().into_root_schema_for::<File>().to_value();
@@ -371,9 +415,16 @@ pub fn json_schema(sources: &[(&str, schemars::Schema)], sinks: &[(&str, schemar
         json!({"type": "array", "minItems": 1, "items": {"oneOf": one_of}})
     };
     let name = json!({"type": "string", "description": "Name in metrics, logs and the checkpoint. Default: the kind."});
-    let from = json!({"description": "Routes that the sink takes: main, dead_letter, or those that a step names.",
+    let from = json!({"description": "Routes that the sink takes: main, dead_letter, late, or those that a step names.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
-    let sources = section(sources, json!({"name": name}));
+    let own = |schema: schemars::Schema| {
+        let mut value = schema.to_value();
+        value.as_object_mut().map(|object| object.remove("$schema"));
+        value
+    };
+    let event_time = own(inline::<EventTimeSpec>());
+    let watermark = own(inline::<WatermarkSpec>());
+    let sources = section(sources, json!({"name": name, "event_time": event_time, "watermark": watermark}));
     let sinks = section(sinks, json!({"name": name, "from": from}));
     schema["properties"]["sources"] = sources;
     schema["properties"]["sinks"] = sinks;

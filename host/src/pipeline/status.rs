@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::metrics::{self, Latency, Percentiles};
 use crate::sink::{Committed, Epoch};
+use crate::waits::{Waiting, Waits};
 
 /// What the coordinator is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +62,7 @@ pub struct Status {
     events_in: AtomicU64,
     bytes_in: AtomicU64,
     sources: Mutex<Vec<(String, Arc<AtomicU8>)>>,
+    waits: Mutex<Arc<Waits>>,
     /// From a message's arrival to its being handed to a sink.
     pub handed: Arc<Latency>,
 }
@@ -98,6 +100,8 @@ pub struct Summary {
     pub rejected: u64,
     /// Messages that steps dropped on purpose.
     pub filtered: u64,
+    /// Messages that came after their windows were closed.
+    pub late: u64,
     /// Processor seconds for each GiB read.
     pub cpu_seconds_per_gib: Option<f64>,
     /// Epochs whose manifest was written.
@@ -146,6 +150,7 @@ impl Status {
             events_in: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             sources: Mutex::new(Vec::new()),
+            waits: Mutex::new(Arc::new(Waits::new(0))),
             handed: Arc::default(),
         }
     }
@@ -185,6 +190,16 @@ impl Status {
         let state = Arc::new(AtomicU8::new(SourceState::Reading as u8));
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_string(), state.clone()));
         state
+    }
+
+    /// Where workers tell what their watermarks wait for, from now on.
+    pub fn watch(&self, waits: Arc<Waits>) {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
+    }
+
+    /// What watermarks wait for, where they wait.
+    pub fn watermarks_wait_for(&self) -> Vec<Waiting> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).all()
     }
 
     /// Notes messages read.
@@ -284,6 +299,7 @@ impl Status {
             bytes_in,
             rejected: total("weir_step_rejected_events_total") + total("weir_sink_rejected_events_total"),
             filtered: total("weir_step_filtered_events_total"),
+            late: total("weir_step_late_events_total"),
             cpu_seconds_per_gib: (bytes_in > 0).then(|| cpu_seconds * (1u64 << 30) as f64 / bytes_in as f64),
             epochs: state.epochs,
             epoch: state.epoch.map(|e| e.0),

@@ -128,7 +128,9 @@ impl State {
                 }
             };
             let changed = table.has_changed() && self.rules.refires();
-            if changed && (!self.rules.early || firing.early) {
+            // What closes now has no later chance.
+            let closes = self.rules.closes(*slot) <= firing.watermark;
+            if changed && (!self.rules.early || firing.early || closes) {
                 walk(slot.from, last.min(self.watermark), Timing::Late);
             }
             walk(slot.from.max(windows.next_end(self.watermark)), last.min(firing.watermark), Timing::OnTime);
@@ -345,6 +347,9 @@ impl State {
                     if !table.entry(entry).fired {
                         show(table, entry, Timing::OnTime)?;
                         table.set_fired(entry);
+                    } else if table.entry(entry).is_changed {
+                        // It closes now and has no later chance.
+                        show(table, entry, Timing::Late)?;
                     }
                     let closes = table.entry(entry).end.saturating_add(rules.lateness_ms);
                     match closes <= firing.watermark {

@@ -18,7 +18,7 @@ use arrow_array::{Array, BinaryArray};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use fire::{Firing, Pane, Panes, Timing};
-pub use record::{Section, index_of};
+pub use record::{Section, index_bytes, index_of_tail};
 use table::Table;
 
 use crate::error::{Error, Result};

@@ -166,36 +166,36 @@ impl Writer {
     }
 }
 
-/// The sections of a run.
-pub fn index_of(run: &[u8]) -> Result<Vec<Section>> {
+/// From the last bytes of a run: how many of them its index takes, all in all. `None`: they are no run's.
+pub fn index_bytes(tail: &[u8]) -> Option<u64> {
+    let (rest, magic) = tail.split_last_chunk::<8>()?;
+    let (_, length) = rest.split_last_chunk::<8>()?;
+    (magic == MAGIC).then(|| u64::from_le_bytes(*length).saturating_add(16))
+}
+
+/// The sections of a run, from its last bytes: at least as many as [`index_bytes`] tells.
+pub fn index_of_tail(tail: &[u8]) -> Result<Vec<Section>> {
     let short = || damaged("it is cut short");
-    let (rest, magic) = run.split_last_chunk::<8>().ok_or_else(short)?;
-    if magic != MAGIC {
-        return Err(damaged("it does not end as a run does"));
-    }
-    let (rest, length) = rest.split_last_chunk::<8>().ok_or_else(short)?;
-    let begun = rest.len().checked_sub(u64::from_le_bytes(*length) as usize).ok_or_else(short)?;
-    let (count, entries) = rest[begun..].split_first_chunk::<4>().ok_or_else(short)?;
+    let length = index_bytes(tail).ok_or_else(|| damaged("it does not end as a run does"))?;
+    let begun = (tail.len() as u64).checked_sub(length).ok_or_else(short)? as usize;
+    let index = tail.get(begun..tail.len() - 16).ok_or_else(short)?;
+    let (count, entries) = index.split_first_chunk::<4>().ok_or_else(short)?;
     if entries.len() != u32::from_le_bytes(*count) as usize * INDEX_ENTRY {
         return Err(damaged("its index has another length than it says"));
     }
     let section = |entry: &[u8]| {
         let number = |i: usize| -> [u8; 8] { std::array::from_fn(|byte| entry[3 + i * 8 + byte]) };
         let (signed, unsigned) = (|i| i64::from_le_bytes(number(i)), |i| u64::from_le_bytes(number(i)));
-        let section = Section {
+        Section {
             group: u16::from_le_bytes([entry[0], entry[1]]),
             full: entry[2] == 1,
             slot: Slot { from: signed(0), start: signed(1), end: signed(2) },
             offset: unsigned(3),
             length: unsigned(4),
             hash: unsigned(5),
-        };
-        match section.offset.checked_add(section.length) {
-            Some(end) if end <= begun as u64 => Ok(section),
-            _ => Err(damaged("a section lies outside of it")),
         }
     };
-    entries.chunks_exact(INDEX_ENTRY).map(section).collect()
+    Ok(entries.chunks_exact(INDEX_ENTRY).map(section).collect())
 }
 
 /// Reads the records of a section.
@@ -287,7 +287,7 @@ mod tests {
             }
             let section = writer.end(5, slot, true).unwrap();
             let run = writer.finish().unwrap();
-            prop_assert_eq!(index_of(&run).unwrap(), vec![section]);
+            prop_assert_eq!(index_of_tail(&run).unwrap(), vec![section]);
             let bytes = &run[section.offset as usize..(section.offset + section.length) as usize];
             section.check(bytes).unwrap();
             let mut reader = Reader::new(bytes);
@@ -302,7 +302,7 @@ mod tests {
 
         #[test]
         fn damaged_runs_are_refused_and_never_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0usize..300, flip in 0usize..300) {
-            let _ = index_of(&bytes);
+            let _ = index_of_tail(&bytes);
             let mut reader = Reader::new(&bytes);
             while let Ok(Some((_, parts))) = reader.next() { parts.for_each(drop); }
             let mut writer = Writer::default();
@@ -310,7 +310,7 @@ mod tests {
             writer.push(&Record::dropped(Some(b"key"), 7), std::iter::empty());
             let section = writer.end(1, Slot { from: 0, start: 0, end: 0 }, false).unwrap();
             let mut run = writer.finish().unwrap();
-            prop_assert!(index_of(&run[..cut.min(run.len() - 1)]).is_err());
+            prop_assert!(index_of_tail(&run[..cut.min(run.len() - 1)]).is_err());
             let flip = flip % section.length as usize;
             run[flip] ^= 1;
             prop_assert!(section.check(&run[..section.length as usize]).is_err());

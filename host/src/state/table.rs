@@ -48,8 +48,8 @@ pub struct Entry {
     stored: bool,
     /// In `dirty`.
     is_dirty: bool,
-    /// In `changed`.
-    is_changed: bool,
+    /// In `changed`: it has something that no pane has shown.
+    pub is_changed: bool,
     /// Fragments were taken away since it was written last.
     cleared: bool,
     /// Its own window has fired on time.

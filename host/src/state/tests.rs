@@ -141,7 +141,7 @@ impl World {
         for (worker, state) in self.states.iter_mut().enumerate() {
             for name in &runs {
                 let owned = |group| owner(group, workers as u32) as usize == worker;
-                state.adopt(name, index_of(&self.runs[name]).unwrap(), owned).unwrap();
+                state.adopt(name, index_of_tail(&self.runs[name]).unwrap(), owned).unwrap();
             }
             for (group, slot, places) in state.to_warm(room) {
                 let sections: Vec<Vec<u8>> = places.iter().map(|place| section(&self.runs, place)).collect();
@@ -279,7 +279,7 @@ fn play(seed: u64) {
     let mut firings: BTreeMap<(Option<Vec<u8>>, i64, i64), Vec<u32>> = BTreeMap::new();
     for Shown { pane, key, ids } in &world.shown {
         let set: BTreeSet<u32> = ids.iter().copied().collect();
-        assert_eq!(set.len(), ids.len(), "seed {seed}: a message twice in a pane");
+        assert_eq!(set.len(), ids.len(), "seed {seed}: a message twice in a pane {pane:?} {ids:?} {rules:?}");
         let place = (key.clone(), pane.start, pane.end);
         let fixed = matches!(windows, Windows::Fixed { .. });
         if !fixed {

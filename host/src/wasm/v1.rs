@@ -169,6 +169,7 @@ fn check(output: wit::Output, input: &Batch, limits: &Limits, names: usize) -> R
         published: by_origin(&input.published, &origins, identity),
         partitions: by_origin(&input.partitions, &origins, identity),
         offsets: by_origin(&input.offsets, &origins, identity),
+        clocks: if input.clocks.is_empty() { input.clocks.clone() } else { by_origin(&input.clocks, &origins, identity) },
         attributes,
         received_ms: input.received_ms,
     };

@@ -1,0 +1,116 @@
+//! Why the watermark does not move: which partition of which source it waits for, and since when. Written by workers, once
+//! a batch; read by whoever asks.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::watermark::Held;
+use crate::window::{BEGINNING, END};
+
+/// A watermark that has not moved for so long is told of in the log.
+const LONG: Duration = Duration::from_secs(30);
+
+/// What the watermark of one worker waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The worker.
+    pub worker: usize,
+    /// The watermark, ms since the Unix epoch; `None` before the first and after the last message.
+    pub watermark_ms: Option<i64>,
+    /// The source.
+    pub source: String,
+    /// The partition that is behind all others.
+    pub partition: String,
+    /// For how long the watermark has stood, in seconds.
+    pub seconds: u64,
+}
+
+struct Worker {
+    watermark: AtomicI64,
+    held: Mutex<(Instant, Instant, Option<(Arc<str>, Held)>)>,
+}
+
+/// The watermarks of all workers of a pipeline.
+pub struct Waits {
+    workers: Vec<Worker>,
+}
+
+impl Waits {
+    /// For so many workers.
+    pub fn new(workers: usize) -> Waits {
+        let worker = || Worker {
+            watermark: AtomicI64::new(BEGINNING),
+            held: Mutex::new((Instant::now(), Instant::now(), None)),
+        };
+        Waits { workers: (0..workers).map(|_| worker()).collect() }
+    }
+
+    /// A worker's watermark is this. `held` is asked only when it has stood for a while.
+    pub fn note(&self, worker: usize, watermark: i64, held: impl FnOnce() -> Option<(Arc<str>, Held)>) {
+        let this = &self.workers[worker];
+        if this.watermark.swap(watermark, Ordering::Relaxed) != watermark {
+            *this.held.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), Instant::now(), None);
+            return;
+        }
+        let mut state = this.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, told, partition) = &mut *state;
+        if since.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        *partition = held();
+        if let Some((source, held)) = partition
+            && told.elapsed() >= LONG
+            && watermark != END
+        {
+            *told = Instant::now();
+            tracing::warn!(
+                worker,
+                %source,
+                partition = %held.partition,
+                seconds = since.elapsed().as_secs(),
+                "the watermark does not move: this partition has shown nothing newer and is not known to be at its end",
+            );
+        }
+    }
+
+    /// What each worker waits for, where it waits.
+    pub fn all(&self) -> Vec<Waiting> {
+        let waiting = |(worker, this): (usize, &Worker)| {
+            let state = this.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let (source, held) = state.2.clone()?;
+            let watermark = this.watermark.load(Ordering::Relaxed);
+            Some(Waiting {
+                worker,
+                watermark_ms: (watermark != BEGINNING && watermark != END).then_some(watermark),
+                source: source.to_string(),
+                partition: held.partition.to_string(),
+                seconds: state.0.elapsed().as_secs(),
+            })
+        };
+        self.workers.iter().enumerate().filter_map(waiting).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_watermark_that_stands_is_waited_for() {
+        let waits = Waits::new(2);
+        let held = || Some(("kafka".into(), Held { partition: "t/3".into(), clock: 7 }));
+        waits.note(0, 5, held);
+        waits.note(0, 5, held);
+        assert_eq!(waits.all(), [], "it has stood for no time");
+        waits.workers[0].held.lock().unwrap().0 = Instant::now() - Duration::from_secs(5);
+        waits.note(0, 5, held);
+        let all = waits.all();
+        assert_eq!((all.len(), all[0].partition.as_str(), all[0].watermark_ms), (1, "t/3", Some(5)));
+        assert!(all[0].seconds >= 5);
+        waits.note(0, 6, held);
+        assert_eq!(waits.all(), []);
+    }
+}
