@@ -38,8 +38,8 @@ pub enum Target {
 pub enum Element {
     /// Messages.
     Batch(Target, Batch),
-    /// What a source knows of its partitions.
-    Progress(Vec<Progress>),
+    /// What a source knows of its partitions, and whether it has ended.
+    Progress(Vec<Progress>, bool),
     /// What a batch added to keys and windows.
     Fragments(Fragments),
     /// No message that is not late will come from before this time.

@@ -237,6 +237,11 @@ pub struct Statistics {
 #[derive(Debug, Deserialize)]
 struct BrokerState {
     state: String,
+    #[serde(default)]
+    nodeid: i32,
+    /// Requests sent, by their kind.
+    #[serde(default)]
+    req: HashMap<String, i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -250,6 +255,9 @@ pub struct PartitionState {
     /// Where the next fetch begins. Negative before the first.
     #[serde(rename = "next_offset")]
     pub fetch: i64,
+    /// The broker that leads it.
+    #[serde(default)]
+    pub leader: i32,
     /// The end behind the last finished transaction. Negative before the first fetch, and where transactions are ignored.
     ls_offset: i64,
     /// The end behind the last message. Negative before the first fetch.
@@ -264,6 +272,12 @@ impl PartitionState {
 }
 
 impl Statistics {
+    /// How many fetches were sent to each broker that is connected.
+    pub fn fetches(&self) -> HashMap<i32, i64> {
+        let up = self.brokers.values().filter(|broker| broker.state == "UP");
+        up.map(|broker| (broker.nodeid, broker.req.get("Fetch").copied().unwrap_or(0))).collect()
+    }
+
     /// What is known of a partition.
     pub fn partition(&self, topic: &str, partition: i32) -> Option<PartitionState> {
         self.topics.get(topic)?.partitions.get(partition.to_string().as_str()).copied()

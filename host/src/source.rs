@@ -92,11 +92,9 @@ pub trait Source: Send {
     /// The checkpoint that holds `position` is durable. Idempotent.
     async fn ack(&mut self, position: &Position) -> Result<()>;
 
-    /// What it knows of all partitions of its slice besides their messages: what the watermark goes by. A partition that is
-    /// not named never holds it back.
-    fn progress(&self) -> Vec<Progress> {
-        Vec::new()
-    }
+    /// What it knows of all partitions of its slice besides their messages: what the watermark goes by. None, where the
+    /// slice has no partitions: others' watermarks count then.
+    fn progress(&self) -> Vec<Progress>;
 
     /// Messages that wait in the outside system behind `position`, for each partition, where it can tell.
     fn lag(&self) -> Vec<(String, u64)> {

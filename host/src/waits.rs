@@ -1,7 +1,7 @@
 //! Why the watermark does not move: which partition of which source it waits for, and since when. Written by workers, once
 //! a batch; read by whoever asks.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ pub struct Waiting {
 
 struct Worker {
     watermark: AtomicI64,
+    follows: AtomicBool,
     held: Mutex<(Instant, Instant, Option<(Arc<str>, Held)>)>,
 }
 
@@ -43,15 +44,28 @@ impl Waits {
     pub fn new(workers: usize) -> Waits {
         let worker = || Worker {
             watermark: AtomicI64::new(BEGINNING),
+            follows: AtomicBool::new(false),
             held: Mutex::new((Instant::now(), Instant::now(), None)),
         };
         Waits { workers: (0..workers).map(|_| worker()).collect() }
     }
 
+    /// A worker without partitions follows the others: the least of their watermarks.
+    pub fn follow(&self, worker: usize) -> i64 {
+        self.workers[worker].follows.store(true, Ordering::SeqCst);
+        let leaders = self.workers.iter().filter(|other| !other.follows.load(Ordering::SeqCst));
+        leaders.map(|other| other.watermark.load(Ordering::SeqCst)).min().unwrap_or(BEGINNING)
+    }
+
+    /// A worker has partitions.
+    pub fn lead(&self, worker: usize) {
+        self.workers[worker].follows.store(false, Ordering::SeqCst);
+    }
+
     /// A worker's watermark is this. `held` is asked only when it has stood for a while.
     pub fn note(&self, worker: usize, watermark: i64, held: impl FnOnce() -> Option<(Arc<str>, Held)>) {
         let this = &self.workers[worker];
-        if this.watermark.swap(watermark, Ordering::Relaxed) != watermark {
+        if this.watermark.swap(watermark, Ordering::SeqCst) != watermark {
             *this.held.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), Instant::now(), None);
             return;
         }

@@ -39,6 +39,9 @@ pub struct Clocks {
     /// Clocks of a former run, until their partitions are known.
     former: BTreeMap<String, i64>,
     watermark: i64,
+    /// Where the clock of a partition begins that nothing is known of.
+    floor: i64,
+    ended: bool,
 }
 
 /// The partition that the watermark waits for.
@@ -53,16 +56,22 @@ pub struct Held {
 impl Clocks {
     /// Clocks that go on where a former run left them.
     pub fn new(lag_ms: i64, former: BTreeMap<String, i64>) -> Clocks {
-        Clocks { lag_ms, partitions: BTreeMap::new(), former, watermark: BEGINNING }
+        Clocks { lag_ms, partitions: BTreeMap::new(), former, watermark: BEGINNING, floor: BEGINNING, ended: false }
     }
 
-    /// Takes over what the source says. Partitions that it no longer names are another worker's by now.
-    pub fn progress(&mut self, facts: &[Progress]) {
+    /// The watermark that was told of: windows behind it may be closed, so partitions that come up begin there.
+    pub fn passed(&mut self, watermark: i64) {
+        self.floor = self.floor.max(watermark);
+    }
+
+    /// Takes over what the source says, and whether it has ended.
+    pub fn progress(&mut self, facts: &[Progress], ended: bool) {
+        self.ended |= ended;
         for fact in facts {
-            let former = &mut self.former;
+            let (former, floor) = (&mut self.former, self.floor);
             let clock = self.partitions.entry(fact.number).or_insert_with(|| Clock {
                 name: fact.name.clone(),
-                time: former.remove(&*fact.name).unwrap_or(BEGINNING),
+                time: former.remove(&*fact.name).unwrap_or(BEGINNING).max(floor),
                 caught_up_ms: None,
                 ended: false,
             });
@@ -123,12 +132,17 @@ impl Clocks {
     /// The watermark: no message that is not late by its partition's clock will come from before it. Never goes back.
     pub fn watermark(&mut self) -> i64 {
         let open = self.partitions.values().filter(|clock| !clock.ended);
-        let least = match self.partitions.is_empty() {
+        let least = match self.partitions.is_empty() && !self.ended {
             true => BEGINNING,
             false => open.map(|clock| clock.time).min().unwrap_or(END),
         };
         self.watermark = self.watermark.max(least);
         self.watermark
+    }
+
+    /// Whether there are no partitions, though there may be some day: the watermark is that of others then.
+    pub fn follows(&self) -> bool {
+        self.partitions.is_empty() && !self.ended
     }
 
     /// Which partition the watermark waits for.
@@ -154,7 +168,7 @@ mod tests {
 
     fn clocks(partitions: u32) -> Clocks {
         let mut clocks = Clocks::new(5, BTreeMap::new());
-        clocks.progress(&(0..partitions).map(|n| fact(n, None, false)).collect::<Vec<_>>());
+        clocks.progress(&(0..partitions).map(|n| fact(n, None, false)).collect::<Vec<_>>(), false);
         clocks
     }
 
@@ -167,9 +181,12 @@ mod tests {
         assert_eq!(clocks.watermark(), 45);
         clocks.observe(1, 40);
         assert_eq!(clocks.watermark(), 45, "a regression of event time moves nothing");
-        clocks.progress(&[fact(2, None, false)]);
+        clocks.progress(&[fact(2, None, false)], false);
         assert_eq!(clocks.watermark(), 45, "a partition that came up neither");
         assert_eq!(clocks.held().unwrap().partition, "t/2".into());
+        clocks.passed(45);
+        clocks.progress(&[fact(3, None, false)], false);
+        assert_eq!(clocks.of(3), 45, "what is behind the watermark is late there too");
     }
 
     #[test]
@@ -177,13 +194,13 @@ mod tests {
         let mut clocks = clocks(2);
         // Last year's data is replayed; partition 1 is empty.
         clocks.observe(0, 1_000);
-        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_000), false)]);
+        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_000), false)], false);
         assert_eq!(clocks.watermark(), 995);
         clocks.observe(0, 2_000);
-        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_100), false)]);
+        clocks.progress(&[fact(0, None, false), fact(1, Some(9_000_100), false)], false);
         assert_eq!(clocks.watermark(), 1_995);
         // All caught up: the time of the fetches counts.
-        clocks.progress(&[fact(0, Some(9_000_200), false), fact(1, Some(9_000_300), false)]);
+        clocks.progress(&[fact(0, Some(9_000_200), false), fact(1, Some(9_000_300), false)], false);
         assert_eq!(clocks.watermark(), 9_000_195);
     }
 
@@ -193,7 +210,7 @@ mod tests {
         clocks.observe(0, 100);
         clocks.observe(1, 100);
         for time in 0..100 {
-            clocks.progress(&[fact(0, None, false), fact(1, Some(1_000_000 + time), false)]);
+            clocks.progress(&[fact(0, None, false), fact(1, Some(1_000_000 + time), false)], false);
         }
         assert_eq!(clocks.watermark(), 95, "partition 0 has not said that it is at its end");
     }
@@ -203,13 +220,17 @@ mod tests {
         let mut clocks = clocks(2);
         clocks.observe(0, 100);
         clocks.observe(1, 70);
-        clocks.progress(&[fact(1, None, true)]);
+        clocks.progress(&[fact(1, None, true)], false);
         assert_eq!(clocks.watermark(), 95);
         let kept = clocks.all();
-        clocks.progress(&[fact(0, None, true)]);
+        clocks.progress(&[fact(0, None, true)], false);
         assert_eq!(clocks.watermark(), END);
+        let mut none = Clocks::new(5, BTreeMap::new());
+        assert!(none.follows());
+        none.progress(&[], true);
+        assert!(!none.follows() && none.watermark() == END);
         let mut again = Clocks::new(5, kept);
-        again.progress(&[fact(0, None, false), fact(1, None, false)]);
+        again.progress(&[fact(0, None, false), fact(1, None, false)], false);
         assert_eq!((again.of(0), again.of(1), again.watermark()), (95, 65, 65));
     }
 }

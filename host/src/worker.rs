@@ -131,8 +131,10 @@ impl Time {
         Ok((Batch { clocks: met.into(), ..batch }, rejected.map(|rejected| dead_letters(rejected, name))))
     }
 
-    fn watermark(&mut self) -> i64 {
-        self.sources.iter_mut().map(|(_, _, clocks)| clocks.watermark()).min().unwrap_or(BEGINNING)
+    /// `None`: no source has a partition here yet.
+    fn watermark(&mut self) -> Option<i64> {
+        let with_partitions = self.sources.iter_mut().filter(|(_, _, clocks)| !clocks.follows());
+        with_partitions.map(|(_, _, clocks)| clocks.watermark()).min()
     }
 
     /// Which source and partition the watermark waits for.
@@ -200,10 +202,17 @@ impl Keyed {
 
     /// Passes the watermark on, behind everything that it holds for.
     async fn watermark(&mut self, time: &mut Time) -> Result<()> {
-        let watermark = time.watermark();
+        let watermark = match time.watermark() {
+            Some(watermark) => {
+                self.waits.lead(self.worker);
+                watermark
+            }
+            None => self.waits.follow(self.worker),
+        };
         self.waits.note(self.worker, watermark, || time.held());
         if watermark > self.sent {
             self.sent = watermark;
+            time.sources.iter_mut().for_each(|(_, _, clocks)| clocks.passed(watermark));
             for sender in &self.senders {
                 send(sender, Element::Watermark(watermark)).await?;
             }
@@ -253,9 +262,9 @@ impl Stage {
                     self.hand_on(batches, &events).await?;
                     self.pass_watermark().await?;
                 }
-                Element::Progress(facts) => {
+                Element::Progress(facts, ended) => {
                     if let Some((_, _, clocks)) = self.time.as_mut().and_then(|time| time.sources.get_mut(sender)) {
-                        clocks.progress(&facts);
+                        clocks.progress(&facts, ended);
                     }
                     self.pass_watermark().await?;
                 }

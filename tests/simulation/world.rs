@@ -15,8 +15,10 @@ use weir::batch::{Batch, BatchBuilder, Origin, Rejected, Route};
 use weir::checkpoint::LogStore;
 use weir::error::{Error, ErrorKind, Result};
 use weir::operator::{Context, Operator};
-use weir::pipeline::{Environment, NamedSink, NamedSource, Outcome, Pipeline, Status, StepPlan, Stop, run};
+use weir::operators::event_time::EventTime;
+use weir::pipeline::{Environment, Make, NamedSink, NamedSource, Outcome, Pipeline, Status, StepPlan, Stop, run};
 use weir::source::{Position, Slice, Source, SourceConnector};
+use weir::watermark::Progress;
 
 use super::outside::{DEAD, FaultyStore, MAIN, Outside, Row, Shared, SimulatedSink, lock};
 
@@ -103,6 +105,16 @@ impl Source for OpenSource {
     async fn ack(&mut self, _position: &Position) -> Result<()> {
         Ok(())
     }
+
+    fn progress(&self) -> Vec<Progress> {
+        let fact = |(number, next): (&u32, &i64)| Progress {
+            number: *number,
+            name: number.to_string().into(),
+            caught_up_ms: None,
+            ended: *next >= self.rows,
+        };
+        self.next.iter().map(fact).collect()
+    }
 }
 
 /// Drops offsets that divide by 5, rejects those that divide by 7.
@@ -141,6 +153,9 @@ struct Process {
 impl Environment for Process {
     fn now_ms(&self) -> i64 {
         self.began.elapsed().as_millis() as i64
+    }
+    fn clock(&self) -> fn() -> i64 {
+        || 0
     }
     fn new_id(&self) -> String {
         format!("id{}", self.ids.fetch_add(1, Ordering::Relaxed))
@@ -190,8 +205,10 @@ fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64) -> Arc<
         sources: vec![NamedSource {
             name: "rows".into(),
             connector: Box::new(SimulatedSource { outside: outside.clone(), rows }),
+            event_time: EventTime::Source,
+            lag_ms: 3,
         }],
-        steps: vec![StepPlan { name: "sieve".into(), module: None, make: Box::new(|| Ok(Box::new(Sieve))) }],
+        steps: vec![StepPlan { name: "sieve".into(), module: None, make: Make::Operator(Box::new(|| Ok(Box::new(Sieve)))) }],
         sinks: vec![sink(MAIN, false), sink(DEAD, true)],
         takers: HashMap::from([(Route::MAIN, vec![0]), (Route::DEAD_LETTER, vec![1])]),
     })

@@ -341,7 +341,9 @@ impl Recovery<'_> {
     pub fn time(&self, base: &Manifest) -> Time {
         let clocks = |source: &NamedSource| {
             let former = base.clocks.get(&*source.name).cloned().unwrap_or_default();
-            (source.name.clone(), source.event_time.clone(), watermark::Clocks::new(source.lag_ms, former))
+            let mut clocks = watermark::Clocks::new(source.lag_ms, former);
+            base.steps.values().for_each(|step| clocks.passed(step.watermark));
+            (source.name.clone(), source.event_time.clone(), clocks)
         };
         Time { sources: self.pipeline.sources.iter().map(clocks).collect() }
     }

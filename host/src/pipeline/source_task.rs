@@ -119,11 +119,11 @@ impl SourceTask {
         let mut facts = self.source.progress();
         if ended {
             facts.iter_mut().for_each(|fact| fact.ended = true);
-        } else if facts == *told {
+        } else if facts == *told && !facts.is_empty() {
             return true;
         }
         told.clone_from(&facts);
-        self.hand_on(Element::Progress(facts)).await
+        self.hand_on(Element::Progress(facts, ended)).await
     }
 
     /// False when the worker is gone, which reports its reason itself.

@@ -55,7 +55,7 @@ impl World {
     fn new(rules: Rules, workers: usize, partitions: u32, lag: i64) -> World {
         let mut clocks = Clocks::new(lag, BTreeMap::new());
         let fact = |number| Progress { number, name: format!("{number}").into(), caught_up_ms: None, ended: false };
-        clocks.progress(&(0..partitions).map(fact).collect::<Vec<_>>());
+        clocks.progress(&(0..partitions).map(fact).collect::<Vec<_>>(), false);
         let states = (0..workers).map(|_| State::new(rules, BEGINNING)).collect();
         World { rules, states, clocks, runs: Runs::new(), shown: Vec::new(), late: Vec::new(), now: 0 }
     }
@@ -241,8 +241,6 @@ fn play(seed: u64) {
     while at < events.len() {
         let length = rng.random_range(1..30).min(events.len() - at);
         // The clocks that each event meets, for the naive computation.
-        let mut clocks = Clocks::new(0, BTreeMap::new());
-        clocks.progress(&[]);
         let mut own: BTreeMap<u32, i64> = (0..partitions).map(|p| (p, world.clocks.of(p))).collect();
         let lag = world.clocks.lag_ms();
         for event in &events[at..at + length] {
@@ -269,7 +267,7 @@ fn play(seed: u64) {
     let end: Vec<Progress> = (0..partitions)
         .map(|number| Progress { number, name: format!("{number}").into(), caught_up_ms: None, ended: true })
         .collect();
-    world.clocks.progress(&end);
+    world.clocks.progress(&end, true);
     world.advance(early);
 
     let late: BTreeSet<u32> = world.late.iter().copied().collect();
@@ -366,7 +364,7 @@ fn a_window_is_written_once_however_many_checkpoints_it_lives_through() {
     // 20,000 fragments of 4 bytes with their keys: each once.
     assert!(written < 20_000 * 60, "{written} bytes");
     assert!(world.states[0].bytes() < 1 << 20, "what is in runs is not in memory");
-    world.clocks.progress(&[Progress { number: 0, name: "0".into(), caught_up_ms: None, ended: true }]);
+    world.clocks.progress(&[Progress { number: 0, name: "0".into(), caught_up_ms: None, ended: true }], true);
     world.advance(false);
     assert_eq!(world.shown.len(), 100);
     assert!(world.shown.iter().all(|shown| shown.ids.len() == 200));

@@ -9,6 +9,7 @@ use super::reading::{Place, Reading, Settings};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::source::{self, Position};
+use crate::watermark::Progress;
 
 /// What reading a batch ahead comes to: the file as it is then, and what was read.
 type Read = Result<(Reading, Option<Batch>, Place)>;
@@ -75,6 +76,15 @@ impl source::Source for Source {
 
     fn position(&self) -> Position {
         self.position.clone()
+    }
+
+    fn progress(&self) -> Vec<Progress> {
+        // A file that waits for its turn holds the watermark back: nobody knows what it has.
+        let fact = |(name, at): (&String, &serde_json::Value)| {
+            let place = Place::read(name, at).ok()?;
+            Some(Progress { number: place.partition, name: name.as_str().into(), caught_up_ms: None, ended: place.done })
+        };
+        self.position.0.iter().filter_map(fact).collect()
     }
 
     async fn ack(&mut self, _position: &Position) -> Result<()> {

@@ -22,6 +22,7 @@ use self::random::Random;
 use self::template::{Moment, Template};
 use crate::batch::{Batch, BatchBuilder, Origin};
 use crate::error::{Error, Result};
+use crate::watermark::Progress;
 use crate::source::{self, Position, Slice, SourceConnector};
 use crate::units::Size;
 
@@ -318,6 +319,21 @@ impl source::Source for Source {
 
     async fn ack(&mut self, _position: &Position) -> Result<()> {
         Ok(())
+    }
+
+    fn progress(&self) -> Vec<Progress> {
+        let fact = |partition: &Partition| {
+            // With a rate a message counts as published when it is due: what is not due yet holds nothing back.
+            let now = now_ms();
+            let waits = self.plan.rate.is_some() && self.plan.due_ms(partition, now) > now;
+            Progress {
+                number: partition.number,
+                name: partition.number.to_string().into(),
+                caught_up_ms: waits.then_some(now),
+                ended: partition.next >= self.plan.end(partition.number),
+            }
+        };
+        self.partitions.iter().map(fact).collect()
     }
 
     fn lag(&self) -> Vec<(String, u64)> {

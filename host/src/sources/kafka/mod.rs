@@ -122,7 +122,7 @@ const DEFAULTS: [(&str, &str); 12] = [
     // A full queue is looked at again soon: the default of a second leaves the reader idle.
     ("fetch.queue.backoff.ms", "10"),
     ("fetch.error.backoff.ms", "100"),
-    ("statistics.interval.ms", "2000"),
+    ("statistics.interval.ms", "1000"),
 ];
 
 /// A configured Kafka source.

@@ -1,8 +1,9 @@
 //! The thread that reads: takes messages from librdkafka one by one, straight into the columns of a batch, and hands
 //! full batches over. It stops while nobody takes them, and ends when nobody will.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::Offset;
 use rdkafka::consumer::Consumer;
@@ -34,8 +35,10 @@ pub enum Element {
     /// Messages, and where that brings the partitions, by their places. No message means that only offsets without
     /// one were passed: aborted transactions and their marks.
     Rows(Batch, Vec<(usize, i64)>),
-    /// Partitions that came up, with where they begin: the next places.
-    Added(Vec<(String, i64)>),
+    /// Partitions that came up, with what their messages are numbered by and where they begin: the next places.
+    Added(Vec<(String, u32, i64)>),
+    /// Partitions that had nothing more by a fetch at that time, by their places.
+    CaughtUp(Vec<(usize, i64)>),
     /// There is nothing more to come.
     End,
 }
@@ -55,6 +58,8 @@ pub struct Reader {
     ends: Arc<Mutex<Vec<i64>>>,
     /// Where fetching was by the statistics before.
     fetched: Vec<i64>,
+    /// How many fetches had been sent to each broker at which times: the last few statistics, newest last.
+    fetches: VecDeque<(i64, HashMap<i32, i64>)>,
     /// Fetches that are sure to be in the queue, until it was found empty.
     settled: Vec<(usize, i64)>,
     builder: BatchBuilder,
@@ -87,6 +92,7 @@ impl Reader {
             next: Vec::new(),
             ends,
             fetched: Vec::new(),
+            fetches: VecDeque::new(),
             settled: Vec::new(),
             builder: builder(),
             moved: Vec::new(),
@@ -257,6 +263,35 @@ impl Reader {
             }
             self.fetched[place] = state.fetch;
         }
+        drop(ends);
+        self.find_caught_up(statistics);
+    }
+
+    /// Tells of partitions that are read to their ends, and since when that is known: since a moment behind which a whole
+    /// fetch was sent and answered. The ends in the statistics are those of the last answer.
+    fn find_caught_up(&mut self, statistics: &Statistics) {
+        const KEPT: usize = 16;
+        let sent = statistics.fetches();
+        let mut caught_up = Vec::new();
+        for (place, partition) in self.table.all().iter().enumerate() {
+            let Some(state) = statistics.partition(&partition.topic, partition.partition) else { continue };
+            let (Some(end), Some(now)) = (state.end(), sent.get(&state.leader)) else { continue };
+            if self.next[place] < end || self.is_moved[place] {
+                continue;
+            }
+            // A broker has one fetch of ours at a time: two more were sent, so the first of them was answered.
+            let before = |(_, counts): &&(i64, HashMap<i32, i64>)| counts.get(&state.leader).is_some_and(|then| now - then >= 2);
+            if let Some((time, _)) = self.fetches.iter().rev().find(before) {
+                caught_up.push((place, *time));
+            }
+        }
+        self.fetches.push_back((now_ms(), sent));
+        if self.fetches.len() > KEPT {
+            self.fetches.pop_front();
+        }
+        if !caught_up.is_empty() {
+            let _ = self.sender.blocking_send(Ok(Element::CaughtUp(caught_up)));
+        }
     }
 
     /// Finds partitions that came up, and topics that were created anew. Only what it finds is an error.
@@ -294,7 +329,7 @@ impl Reader {
         tracing::info!(name = %self.connector.name, partitions = opened.len(), first = opened[0].partition.name(), "new partitions");
         assign(&self.client, &opened)?;
         self.hand_over();
-        let added = opened.iter().map(|opened| (opened.partition.name(), opened.next)).collect();
+        let added = opened.iter().map(|opened| (opened.partition.name(), opened.partition.number, opened.next)).collect();
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).extend(opened.iter().map(|opened| opened.end));
         opened.into_iter().for_each(|opened| self.add(opened));
         let _ = self.sender.blocking_send(Ok(Element::Added(added)));
@@ -326,6 +361,11 @@ impl Reader {
             _ => Err(kafka::explain("cannot read", error).as_kind(ErrorKind::Transient)),
         }
     }
+}
+
+/// Milliseconds since the Unix epoch.
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
 }
 
 fn builder() -> BatchBuilder {

@@ -17,6 +17,7 @@ use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::kafka::{self, Client, Listener};
 use crate::source::{Position, Slice, Source};
+use crate::watermark::Progress;
 
 /// Batches that wait between the reader and whoever takes them: when they are full, the reader stops.
 const HANDED_OVER: usize = 4;
@@ -49,6 +50,7 @@ pub fn open(connector: &Connector, slice: Slice, position: &Position) -> Result<
     let running = Running {
         elements,
         next: opened.iter().map(|opened| (opened.partition.name(), opened.next)).collect(),
+        progress: opened.iter().map(|opened| fresh(opened.partition.name(), opened.partition.number)).collect(),
         kept: kept(connector, position),
         ends: ends.clone(),
         commits: connector.config.commit_group.is_some().then(|| Arc::downgrade(&client)),
@@ -132,6 +134,8 @@ pub struct Running {
     elements: mpsc::Receiver<Result<Element>>,
     /// Name and next offset of each partition, by the reader's places.
     next: Vec<(String, i64)>,
+    /// What the watermark goes by, by the same places.
+    progress: Vec<Progress>,
     /// What the position holds besides.
     kept: Position,
     /// Where each partition ends as far as is known, by the same places.
@@ -147,13 +151,24 @@ impl Source for Running {
         while !self.ended {
             match self.elements.recv().await {
                 Some(Ok(Element::Rows(mut batch, moved))) => {
-                    moved.into_iter().for_each(|(place, next)| self.next[place].1 = next);
+                    for (place, next) in moved {
+                        self.next[place].1 = next;
+                        self.progress[place].caught_up_ms = None;
+                    }
                     if !batch.is_empty() {
                         batch.received_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
                         return Ok(Some(batch));
                     }
                 }
-                Some(Ok(Element::Added(partitions))) => self.next.extend(partitions),
+                Some(Ok(Element::Added(partitions))) => {
+                    for (name, number, next) in partitions {
+                        self.progress.push(fresh(name.clone(), number));
+                        self.next.push((name, next));
+                    }
+                }
+                Some(Ok(Element::CaughtUp(places))) => {
+                    places.into_iter().for_each(|(place, time)| self.progress[place].caught_up_ms = Some(time));
+                }
                 Some(Ok(Element::End)) => self.ended = true,
                 Some(Err(error)) => return Err(error),
                 None => return Err(Error::bug("the thread that reads from Kafka ended early")),
@@ -184,11 +199,20 @@ impl Source for Running {
         Ok(())
     }
 
+    fn progress(&self) -> Vec<Progress> {
+        self.progress.clone()
+    }
+
     fn lag(&self) -> Vec<(String, u64)> {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let lag = self.next.iter().zip(ends.iter());
         lag.map(|((name, next), end)| (name.clone(), (end - next).max(0) as u64)).collect()
     }
+}
+
+/// A partition of which nothing is known yet.
+fn fresh(name: String, number: u32) -> Progress {
+    Progress { number, name: name.into(), caught_up_ms: None, ended: false }
 }
 
 /// Where a partition was found out of range, once a fetch said that one was. Blocks.
