@@ -23,7 +23,6 @@ use crate::sink::{Distribution, Epoch, Prepared, Writer};
 use crate::source::Position;
 use crate::watermark::{Clocks, Held};
 use crate::waits::Waits;
-use crate::window::BEGINNING;
 
 /// What sources and workers report to the coordinator.
 #[derive(Debug)]

@@ -128,10 +128,12 @@ impl State {
                 }
             };
             let changed = table.has_changed() && self.rules.refires();
-            // What closes now has no later chance.
-            let closes = self.rules.closes(*slot) <= firing.watermark;
-            if changed && (!self.rules.early || firing.early || closes) {
-                walk(slot.from, last.min(self.watermark), Timing::Late);
+            // A window that closes now has no later chance; one that had closed before can't have changed.
+            let lateness = self.rules.lateness_ms;
+            let closes = slot.from.saturating_add(lateness) <= firing.watermark;
+            let open = windows.next_end(self.watermark.saturating_sub(lateness));
+            if changed && self.rules.lateness_ms > 0 && (!self.rules.early || firing.early || closes) {
+                walk(slot.from.max(open), last.min(self.watermark), Timing::Late);
             }
             walk(slot.from.max(windows.next_end(self.watermark)), last.min(firing.watermark), Timing::OnTime);
             if changed && firing.early {
@@ -284,12 +286,14 @@ impl State {
     fn close(&mut self, group: u16, firing: &Firing) {
         let rules = self.rules;
         let late = !rules.early || firing.early;
+        let before = self.watermark;
         let mut freed = 0;
         self.groups[usize::from(group)].retain(|slot, table| {
             let open = rules.closes(*slot) > firing.watermark;
             if !open {
                 freed += table.bytes();
-            } else if late || !rules.refires() {
+            } else if late || (before < slot.from && slot.from <= firing.watermark) {
+                // Shown by now: by this pass, or with its window on time.
                 table.take_changed();
             }
             open

@@ -104,6 +104,12 @@ impl Rules {
         !matches!(self.windows, Windows::Fixed { .. })
     }
 
+    /// Whether state stays in memory whatever its size: any message may change any session, and a window that fires again shows
+    /// what has changed since.
+    fn stays(&self) -> bool {
+        self.own_windows() || self.refires()
+    }
+
     /// When a slice is in no window that could still change.
     fn closes(&self, slot: Slot) -> i64 {
         self.windows.last_end(slot.start).saturating_add(self.lateness_ms)
@@ -183,7 +189,7 @@ impl State {
                     Windows::Session { .. } => table.join_session(found, wanted),
                     Windows::Batch { age_ms, .. } => table.join_batch(found, wanted, now_ms.saturating_add(age_ms)),
                 };
-                table.append(entry, part, u64::from(fragments.rows[at]));
+                table.append(entry, part, u64::from(fragments.rows[at]), self.rules.stays());
                 if table.is_worth_merging(entry, SMALL, MANY) {
                     self.jobs.push((group, slot, entry));
                 }
@@ -246,6 +252,10 @@ impl State {
                 if let Some(section) = table.write(&mut run, group as u16, *slot, self.rules.own_windows()) {
                     table.note_section(Place { run: name.clone(), section });
                 }
+                if table.is_cold() {
+                    // It would be there twice when it is read back.
+                    table.chill();
+                }
                 self.bytes = self.bytes + table.bytes() - before;
             }
         }
@@ -263,9 +273,9 @@ impl State {
     }
 
     /// Drops tables from memory, the largest first, until at most `most` bytes are left. Only right after a checkpoint:
-    /// everything is in runs then. Windows of keys of their own stay: any message may change any of them.
+    /// everything is in runs then. Nothing is dropped where windows may fire more than once, or are a key's own.
     pub fn evict(&mut self, most: usize) {
-        if self.bytes <= most || self.rules.own_windows() {
+        if self.bytes <= most || self.rules.stays() {
             return;
         }
         let mut sizes: Vec<(usize, usize, Slot)> = Vec::new();
@@ -306,7 +316,7 @@ impl State {
         for (group, tables) in self.groups.iter().enumerate() {
             for (slot, table) in tables {
                 let bytes: u64 = table.sections().iter().map(|place| place.section.length).sum();
-                if self.rules.own_windows() || bytes <= room {
+                if self.rules.stays() || bytes <= room {
                     room = room.saturating_sub(bytes);
                     wanted.push((group as u16, *slot, table.sections().to_vec()));
                 }

@@ -4,9 +4,10 @@
 //! run     = section* index length:u64 "WEIRRUN1"
 //! index   = count:u32 (group:u16 full:u8 from:i64 start:i64 end:i64 offset:u64 length:u64 hash:u64)*
 //! section = record*
-//! record  = kind:u8 key start end due rows firings fired:u8 parts part*
+//! record  = kind:u8 key start end due rows firings flags:u8 parts part*
 //! key     = 0, or 1 + length, then the bytes
 //! part    = length, then the bytes
+//! flags   = 1: has fired on time, 2: has changed since its last pane
 //! ```
 //! A section's hash is XXH3 of its bytes: a damaged run is told, never read as something else.
 
@@ -74,6 +75,8 @@ pub struct Record<'a> {
     pub firings: u32,
     /// It has fired on time.
     pub fired: bool,
+    /// It has something that no pane has shown.
+    pub changed: bool,
     /// Fragments that follow.
     pub parts: u32,
 }
@@ -81,7 +84,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// A record that takes a window away.
     pub fn dropped(key: Option<&'a [u8]>, start: i64) -> Record<'a> {
-        Record { kind: DROP, key, start, end: start, due: start, rows: 0, firings: 0, fired: false, parts: 0 }
+        Record { kind: DROP, key, start, end: start, due: start, rows: 0, firings: 0, fired: false, changed: false, parts: 0 }
     }
 }
 
@@ -122,7 +125,7 @@ impl Writer {
         put_signed(out, record.due);
         put(out, record.rows);
         put(out, u64::from(record.firings));
-        out.push(u8::from(record.fired));
+        out.push(u8::from(record.fired) | u8::from(record.changed) << 1);
         put(out, u64::from(record.parts));
         for part in parts {
             put(out, part.len() as u64);
@@ -250,9 +253,10 @@ impl<'a> Reader<'a> {
         let (start, end, due) = (self.signed()?, self.signed()?, self.signed()?);
         let rows = self.number()?;
         let firings = u32::try_from(self.number()?).map_err(|_| damaged("a number of panes is too large"))?;
-        let fired = self.take(1)?[0] == 1;
+        let flags = self.take(1)?[0];
+        let (fired, changed) = (flags & 1 != 0, flags & 2 != 0);
         let parts = u32::try_from(self.number()?).map_err(|_| damaged("a number of fragments is too large"))?;
-        let record = Record { kind, key, start, end, due, rows, firings, fired, parts };
+        let record = Record { kind, key, start, end, due, rows, firings, fired, changed, parts };
         // The fragments are read twice: here to get past them, and by whoever wants them.
         let mut inside = Reader { rest: self.rest };
         for _ in 0..parts {
@@ -282,7 +286,7 @@ mod tests {
             writer.begin();
             for (key, time, rows, parts) in &keys {
                 let record = Record { kind: PUT, key: key.as_deref(), start: *time, end: !*time, due: *time / 3, rows: *rows,
-                    firings: 9, fired: rows % 2 == 0, parts: parts.len() as u32 };
+                    firings: 9, fired: rows % 2 == 0, changed: rows % 3 == 0, parts: parts.len() as u32 };
                 writer.push(&record, parts.iter().map(Vec::as_slice));
             }
             let section = writer.end(5, slot, true).unwrap();

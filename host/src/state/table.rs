@@ -46,6 +46,8 @@ pub struct Entry {
     stored_start: i64,
     /// A run knows it.
     stored: bool,
+    /// A run knows that it has something no pane has shown.
+    stored_changed: bool,
     /// In `dirty`.
     is_dirty: bool,
     /// In `changed`: it has something that no pane has shown.
@@ -174,6 +176,7 @@ impl Table {
             due,
             stored_start: start,
             stored: false,
+            stored_changed: false,
             is_dirty: false,
             is_changed: false,
             cleared: false,
@@ -273,12 +276,12 @@ impl Table {
         }
     }
 
-    /// Adds a fragment.
-    pub fn append(&mut self, entry: u32, part: &[u8], rows: u64) {
+    /// Adds a fragment; `notes` that the entry has changed where that matters.
+    pub fn append(&mut self, entry: u32, part: &[u8], rows: u64, notes: bool) {
         self.put_part(entry, part);
         self.entries[entry as usize].rows += rows;
         self.touch(entry);
-        if !self.entries[entry as usize].is_changed {
+        if notes && !self.entries[entry as usize].is_changed {
             self.entries[entry as usize].is_changed = true;
             self.changed.push(entry);
         }
@@ -416,6 +419,12 @@ impl Table {
             let found = &mut self.entries[*entry as usize];
             std::mem::take(&mut found.is_changed) && !found.gone
         });
+        // After a restart it would be shown again.
+        for entry in &changed {
+            if self.entries[*entry as usize].stored_changed {
+                self.touch(*entry);
+            }
+        }
         changed
     }
 
@@ -539,12 +548,14 @@ impl Table {
             rows: entry.rows,
             firings: entry.firings,
             fired: entry.fired,
+            changed: entry.is_changed,
             due: entry.due,
             parts: entry.count - skip as u32,
         };
         run.push(&record, self.parts_of(number).skip(skip));
         let entry = &mut self.entries[number as usize];
         (entry.kept, entry.stored, entry.stored_start, entry.cleared) = (entry.count, true, entry.start, false);
+        entry.stored_changed = entry.is_changed;
     }
 
     /// Puts sections back into memory, older ones first.
@@ -578,6 +589,7 @@ impl Table {
                     self.put_part(entry, part?);
                 }
                 let there = &mut self.entries[entry as usize];
+                there.is_changed = record.changed;
                 (there.end, there.rows, there.firings, there.fired, there.due) =
                     (record.end, record.rows, record.firings, record.fired, record.due);
             }
@@ -585,9 +597,10 @@ impl Table {
         // All of it is in runs as it is.
         self.dirty.clear();
         self.free.clear();
+        self.changed = self.all().filter(|entry| self.entries[*entry as usize].is_changed).collect();
         for (number, entry) in self.entries.iter_mut().enumerate() {
             (entry.kept, entry.stored, entry.stored_start) = (entry.count, true, entry.start);
-            (entry.is_dirty, entry.cleared) = (false, false);
+            (entry.is_dirty, entry.cleared, entry.stored_changed) = (false, false, entry.is_changed);
             if entry.gone {
                 entry.key_length = NONE;
                 self.free.push(number as u32);

@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::operator::Aggregate;
 use crate::state::Rules;
 use crate::wasm::Limits;
+use crate::window::Windows;
 
 /// Makes a guest, or what a simulation puts in its place.
 pub type MakeAggregate = dyn Fn() -> Result<Box<dyn Aggregate>> + Send + Sync;
@@ -51,6 +52,18 @@ pub struct Settings {
 impl Settings {
     /// Key and windows in words: a checkpoint of other ones can't be carried over.
     pub fn shape(&self) -> String {
-        format!("{:?} {:?}", self.key, self.rules.windows)
+        let key = match &self.key {
+            Key::None => "all messages".to_string(),
+            Key::Fields { pointers, .. } => pointers.join(", "),
+            Key::Attribute(name) => format!("attribute {name}"),
+            Key::Message => "the message's key".to_string(),
+        };
+        let windows = match self.rules.windows {
+            Windows::Fixed { size_ms, every_ms, offset_ms } => format!("{size_ms} ms every {every_ms} ms from {offset_ms} ms"),
+            Windows::Session { gap_ms } => format!("sessions with a gap of {gap_ms} ms"),
+            // Their limits may change: what waits is a batch all the same.
+            Windows::Batch { .. } => "batches".to_string(),
+        };
+        format!("by {key}: {windows}")
     }
 }
