@@ -30,9 +30,14 @@ build: need-build ## Build the host: the `weir` binary.
 udfs: need-build ## Build the first-party guests into target/udfs.
 	udfs/build
 
+.PHONY: languages
+languages: need-languages ## Build the example guests of every language; their compilers are installed into the cache.
+	@for build in examples/languages/*/build; do "$$build"; done
+
 .PHONY: test
-test: udfs peers ## Run every test, with the real services started and stopped by the tests.
+test: udfs languages peers ## Run every test, with the real services started and stopped by the tests.
 	udfs/build --test
+	@for build in examples/languages/*/build; do "$$build" --test; done
 	cargo build $(WITH_CRASH_POINTS)
 	cargo test $(WITH_CRASH_POINTS) --lib --bins -- $(TEST)
 	cargo test $(WITH_CRASH_POINTS) --test all -- $(TEST)
@@ -59,6 +64,6 @@ docs: need-build ## Write the reference of the pipeline file into docs/config.md
 peers: need-test ## Install the services and readers that the tests use.
 	@for setup in tests/peers/*/setup; do "$$setup"; done
 
-.PHONY: need-build need-test
-need-build need-test:
+.PHONY: need-build need-languages need-test
+need-build need-languages need-test:
 	@.ci/need $(@:need-%=%)

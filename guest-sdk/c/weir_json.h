@@ -28,17 +28,32 @@ static inline bool weir__json_word(weir__json *json, const char *word) {
 
 static inline bool weir__json_hex(int c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
+/* Past bytes that stand in a string as they are, eight at a time: the lowest high bit that is set is that of the first byte
+ * that is a quote, a backslash or a control character. */
+static inline const uint8_t *weir__json_plain(const uint8_t *at, const uint8_t *end) {
+    const uint64_t ones = 0x0101010101010101u, high = ones << 7;
+    while (end - at >= 8) {
+        uint64_t word, quote, slash;
+        memcpy(&word, at, 8);
+        quote = word ^ ones * '"', slash = word ^ ones * '\\';
+        uint64_t found = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20) & ~word)) & high;
+        if (found != 0) break;
+        at += 8;
+    }
+    return at;
+}
+
 /* Past a string. */
 static inline bool weir__json_string(weir__json *json) {
     if (weir__json_peek(json) != '"') return false;
-    for (json->at++; json->at < json->end; json->at++) {
+    for (json->at = weir__json_plain(json->at + 1, json->end); json->at < json->end; json->at++) {
         if (*json->at == '"') {
             json->at++;
             return true;
         }
         if (*json->at < 0x20) return false;
         if (*json->at != '\\') continue;
-        json->at++;
+        json->at++; /* what follows is looked at byte by byte: escapes come in company */
         int c = weir__json_peek(json);
         if (c == 'u') {
             for (int i = 0; i < 4; i++) {

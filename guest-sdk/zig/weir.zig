@@ -13,6 +13,8 @@ const column = @import("column.zig");
 const runner = @import("run.zig");
 
 pub const testing = @import("testing.zig");
+/// Looks up members of a JSON object in place.
+pub const json = @import("json.zig");
 pub const Emitter = @import("emitter.zig").Emitter;
 pub const Row = @import("emitter.zig").Row;
 
@@ -212,4 +214,5 @@ fn exportShared(comptime configure: anytype) void {
 
 test {
     _ = @import("tests.zig");
+    _ = json;
 }

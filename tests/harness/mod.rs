@@ -20,10 +20,10 @@ pub fn cache() -> PathBuf {
     }
 }
 
-/// A first-party guest, as `udfs/build` left it.
+/// A guest, as `udfs/build` or a script in `examples/languages` left it.
 pub fn guest(name: &str) -> PathBuf {
     let path = root().join("target/udfs").join(format!("{name}.wasm"));
-    assert!(path.is_file(), "{} is missing: run `make udfs` first, or `make test`, which does", path.display());
+    assert!(path.is_file(), "{} is missing: run `make udfs languages` first, or `make test`, which does", path.display());
     path
 }
 

@@ -11,6 +11,14 @@ const no = Bytes.of("false");
 const large = Bytes.of("large");
 const small = Bytes.of("small");
 const absent = new Bytes();
+// The pieces between the fields, encoded once.
+const ID = Bytes.of('{"id":');
+const EMAIL = Bytes.of(',"email":"');
+const STARS = Bytes.of('***');
+const AMOUNT = Bytes.of('","amount":');
+const SIZE = Bytes.of(',"size":"');
+const NOTE = Bytes.of('","note":"');
+const END = Bytes.of('"}');
 
 class Orders extends Transform {
   private largeFrom: i64 = 10_000;
@@ -64,19 +72,19 @@ class Orders extends Transform {
     const size = isLarge ? large : small;
     row.route = isLarge ? LARGE : 0;
     row.attribute("size", size);
-    out.writeText('{"id":');
+    out.write(ID);
     out.write(id);
-    out.writeText(',"email":"');
+    out.write(EMAIL);
     out.write(email.slice(0, 1));
-    out.writeText("***");
+    out.write(STARS);
     out.write(email.slice(sign, email.length));
-    out.writeText('","amount":');
+    out.write(AMOUNT);
     out.write(amount);
-    out.writeText(',"size":"');
+    out.write(SIZE);
     out.write(size);
-    out.writeText('","note":"');
+    out.write(NOTE);
     out.write(note);
-    out.writeText('"}');
+    out.write(END);
     out.endRow(row);
     return null;
   }
