@@ -8,3 +8,4 @@ mod reference;
 mod simulation;
 mod tables;
 mod tidy;
+mod windows;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arrow_array::BinaryArray;
+use arrow_array::builder::BinaryBuilder;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use object_store::memory::InMemory;
@@ -15,10 +17,15 @@ use weir::batch::{Batch, BatchBuilder, Origin, Rejected, Route};
 use weir::checkpoint::LogStore;
 use weir::error::{Error, ErrorKind, Result};
 use weir::operator::{Context, Operator};
+use weir::operator::Aggregate;
+use weir::operators::aggregate::{Key, Settings};
 use weir::operators::event_time::EventTime;
 use weir::pipeline::{Environment, Make, NamedSink, NamedSource, Outcome, Pipeline, Status, StepPlan, Stop, run};
 use weir::source::{Position, Slice, Source, SourceConnector};
+use weir::state::Rules;
+use weir::wasm::{Accumulated, Limits, Outcome as WindowOutcome, Panes};
 use weir::watermark::Progress;
+use weir::window::Windows;
 
 use super::outside::{DEAD, FaultyStore, MAIN, Outside, Row, Shared, SimulatedSink, lock};
 
@@ -90,7 +97,11 @@ impl Source for OpenSource {
         let next = self.next.get_mut(&partition).unwrap();
         let mut builder = BatchBuilder::new(0, 0);
         for offset in *next..(*next + wanted).min(self.rows) {
-            builder.push(None, Some(b"row"), Origin { partition, offset, published: 0 });
+            let key = format!("{}", offset % 5);
+            let value = format!("{partition}:{offset}");
+            // Event time goes by the offset, a little out of order.
+            let time = offset * 10 - (offset * 7) % 3;
+            builder.push(Some(key.as_bytes()), Some(value.as_bytes()), Origin { partition, offset, published: time });
         }
         *next += builder.len() as i64;
         Ok(Some(builder.finish(0)))
@@ -188,7 +199,77 @@ impl Process {
     }
 }
 
-fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64) -> Arc<Pipeline> {
+/// Collects messages, and hands each back by itself.
+struct Collect;
+
+impl Aggregate for Collect {
+    fn accumulate(&mut self, batch: &Batch, rows: &[u32], ends: &[u32], _: Duration) -> Result<Accumulated> {
+        let mut fragments = BinaryBuilder::new();
+        let mut start = 0;
+        for end in ends {
+            let mut fragment = Vec::new();
+            for row in &rows[start..*end as usize] {
+                fragment.extend_from_slice(batch.value(*row as usize).unwrap());
+                fragment.push(b' ');
+            }
+            fragments.append_value(fragment);
+            start = *end as usize;
+        }
+        Ok(Accumulated { fragments: fragments.finish(), rejected: Vec::new() })
+    }
+
+    fn merge(&mut self, fragments: &BinaryArray, ends: &[u32]) -> Result<BinaryArray> {
+        let mut merged = BinaryBuilder::new();
+        let mut start = 0;
+        for end in ends {
+            merged.append_value((start..*end as usize).flat_map(|i| fragments.value(i)).copied().collect::<Vec<u8>>());
+            start = *end as usize;
+        }
+        Ok(merged.finish())
+    }
+
+    fn emit(&mut self, panes: &Panes, _: Duration) -> Result<WindowOutcome> {
+        let mut builder = BatchBuilder::new(0, 0);
+        for pane in 0..panes.starts.len() {
+            let origin = Origin { partition: panes.rows.partitions[pane], offset: panes.rows.offsets[pane], published: 0 };
+            for id in panes.rows.value(pane).unwrap().split(|byte| *byte == b' ').filter(|id| !id.is_empty()) {
+                builder.push(panes.rows.key(pane), Some(id), origin);
+            }
+        }
+        Ok(WindowOutcome { rows: builder.finish(0), routes: None, rejected: Vec::new(), filtered: 0 })
+    }
+
+    fn migrate(&mut self, _: u32, accumulators: &BinaryArray) -> Result<BinaryArray> {
+        Ok(accumulators.clone())
+    }
+
+    fn state_version(&self) -> u32 {
+        1
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// A keyed step; its memory is so small that state is evicted all the time.
+fn collect(windows: Windows, early: bool) -> StepPlan {
+    let settings = Settings {
+        step: "collect".into(),
+        digest: "none".into(),
+        make: Arc::new(|| Ok(Box::new(Collect))),
+        limits: Limits::default(),
+        routes: Vec::new(),
+        key: Key::Message,
+        rules: Rules { windows, lateness_ms: 0, early, discarding: early },
+        early_ms: early.then_some(40),
+        columns: false,
+        memory: 2_000,
+    };
+    StepPlan { name: "collect".into(), module: None, make: Make::Windows(Box::new(settings)) }
+}
+
+fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64, windows: Option<(Windows, bool)>) -> Arc<Pipeline> {
     let sink = |name: &'static str, dead: bool| NamedSink {
         name: name.into(),
         connector: Box::new(SimulatedSink { name, outside: outside.clone(), refuses: (!dead).then_some(3) }),
@@ -208,7 +289,10 @@ fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64) -> Arc<
             event_time: EventTime::Source,
             lag_ms: 3,
         }],
-        steps: vec![StepPlan { name: "sieve".into(), module: None, make: Make::Operator(Box::new(|| Ok(Box::new(Sieve)))) }],
+        steps: [StepPlan { name: "sieve".into(), module: None, make: Make::Operator(Box::new(|| Ok(Box::new(Sieve)))) }]
+            .into_iter()
+            .chain(windows.map(|(windows, early)| collect(windows, early)))
+            .collect(),
         sinks: vec![sink(MAIN, false), sink(DEAD, true)],
         takers: HashMap::from([(Route::MAIN, vec![0]), (Route::DEAD_LETTER, vec![1])]),
     })
@@ -224,6 +308,12 @@ async fn history(seed: u64) -> Report {
     let outside = Outside::new(seed);
     let store = LogStore::on(Arc::new(FaultyStore { inner: InMemory::new(), outside: outside.clone() }));
     let rows = lock(&outside).rng.random_range(20..150);
+    let windows = match lock(&outside).rng.random_range(0..5) {
+        0 => Some((Windows::Fixed { size_ms: 70, every_ms: 70, offset_ms: 5 }, false)),
+        1 => Some((Windows::Session { gap_ms: 60 }, false)),
+        2 => Some((Windows::Fixed { size_ms: 300, every_ms: 300, offset_ms: 0 }, true)),
+        _ => None,
+    };
     let ids = Arc::new(AtomicU64::new(0));
     let all = || (0..PARTITIONS).flat_map(move |p| (0..rows).map(move |o| (p, o)));
     let to_main = |o: i64| !rejected(o) && o % 5 != 0 && o % 11 != 3;
@@ -252,7 +342,7 @@ async fn history(seed: u64) -> Report {
             (if !calm && o.rng.random_bool(0.2) { 2 } else { 1 }, o.rng.random_range(1..4))
         };
         // Two at once: the second wakes while the first still runs, as a hung process does.
-        let lives = (0..together).map(|n| life(&outside, &store, &ids, workers, rows, n, report.lives > 40));
+        let lives = (0..together).map(|n| life(&outside, &store, &ids, workers, (rows, windows), n, report.lives > 40));
         for end in futures::future::join_all(lives).await {
             report.lives += 1;
             report.restarts += end.restarts;
@@ -311,7 +401,7 @@ async fn life(
     store: &LogStore,
     ids: &Arc<AtomicU64>,
     workers: u32,
-    rows: i64,
+    (rows, windows): (i64, Option<(Windows, bool)>),
     number: u32,
     calm: bool,
 ) -> LifeEnd {
@@ -333,7 +423,7 @@ async fn life(
         workers: Mutex::new(Vec::new()),
         began: tokio::time::Instant::now(),
     };
-    let pipeline = pipeline(outside, store, workers, rows);
+    let pipeline = pipeline(outside, store, workers, rows, windows);
     let status = Arc::new(Status::new("simulated"));
     let (ask, stop) = watch::channel(Stop::No);
     let after = |ms: Option<u64>| async move {

@@ -95,6 +95,7 @@ impl Pipeline {
         if task >= spec.tasks {
             return Err(Error::config("no such task: tasks are numbered from 0").with("task", task).with("tasks", spec.tasks));
         }
+        keyed::check(spec)?;
         let mut routes = Routes::new();
         let mut steps = Vec::new();
         for step in &spec.steps {
@@ -103,7 +104,7 @@ impl Pipeline {
                 None => transform(step, engine, &mut routes)?,
             });
         }
-        keyed::check(spec, &steps)?;
+
         let mut sources = Vec::new();
         for source in &spec.sources {
             let (event_time, lag_ms) = keyed::event_time(source)?;

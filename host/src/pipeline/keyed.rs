@@ -168,8 +168,17 @@ pub fn event_time(source: &Connector) -> Result<(EventTime, i64)> {
 }
 
 /// What a file with or without a keyed step must have.
-pub fn check(spec: &Spec, steps: &[StepPlan]) -> Result<()> {
-    let keyed = steps.iter().filter(|step| matches!(step.make, Make::Windows(_))).count();
+pub fn check(spec: &Spec) -> Result<()> {
+    for step in &spec.steps {
+        match (&step.transform, &step.aggregate) {
+            (Some(_), None) if step.window.is_some() || step.key.is_some() => {
+                return Err(Error::config("`key` and `window` belong to an `aggregate` step").with("step", &step.name));
+            }
+            (Some(_), None) | (None, Some(_)) => {}
+            _ => return Err(Error::config("a step needs either `transform` or `aggregate`").with("step", &step.name)),
+        }
+    }
+    let keyed = spec.steps.iter().filter(|step| step.aggregate.is_some()).count();
     if keyed > 1 {
         return Err(Error::config(
             "a pipeline has one `aggregate` step: write its rows to a Kafka topic and read that by a second pipeline",
@@ -181,21 +190,13 @@ pub fn check(spec: &Spec, steps: &[StepPlan]) -> Result<()> {
         )
         .with("tasks", spec.tasks));
     }
-    if keyed == 0
-        && let Some(source) = spec.sources.iter().find(|source| source.watermark.lag.is_some())
-    {
-        return Err(Error::config("`watermark` is for pipelines with an `aggregate` step").with("at", &source.place));
-    }
-    for step in &spec.steps {
-        match (&step.transform, &step.aggregate) {
-            (Some(_), None) if step.window.is_some() || step.key.is_some() => {
-                return Err(Error::config("`key` and `window` belong to an `aggregate` step").with("step", &step.name));
-            }
-            (Some(_), None) | (None, Some(_)) => {}
-            _ => return Err(Error::config("a step needs either `transform` or `aggregate`").with("step", &step.name)),
+    let timed = |source: &&Connector| source.watermark.lag.is_some();
+    match spec.sources.iter().find(timed).filter(|_| keyed == 0) {
+        Some(source) => {
+            Err(Error::config("`watermark` is for pipelines with an `aggregate` step").with("at", &source.place))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn rules(step: &StepSpec) -> Result<(Rules, Option<i64>)> {

@@ -133,7 +133,11 @@ impl Back {
     pub fn tick_ms(settings: &Settings) -> Option<i64> {
         match settings.rules.windows {
             Windows::Batch { age_ms, .. } => Some((age_ms / 10).clamp(1, 1_000)),
-            _ => settings.early_ms.map(|early| (early / 4).clamp(1, 1_000)),
+            _ => match settings.early_ms {
+                Some(early) => Some((early / 4).clamp(1, 1_000)),
+                // A late message moves no watermark.
+                None => (settings.rules.lateness_ms > 0).then_some(100),
+            },
         }
     }
 
@@ -157,7 +161,8 @@ impl Back {
                 if let Some(written) = self.written.take() {
                     written.await.map_err(|_| Error::transient("the last run of the state was not written"))?;
                 }
-                warmed.push(self.state.warmed(slot, &read(&self.log, &places).await?)?);
+                let sections = read(&self.log, &places).await.map_err(taken_over)?;
+                warmed.push(self.state.warmed(slot, &sections)?);
             }
             let emitter = &mut self.emitter;
             self.state.fire(group, &firing, &warmed, &mut |panes| emitter.emit(panes, now_ms, &mut cx))?;
@@ -195,6 +200,14 @@ async fn read(log: &Log, places: &[Place]) -> Result<Vec<Bytes>> {
         sections.push(bytes);
     }
     Ok(sections)
+}
+
+/// While it runs, a run that is gone says that another process went on from it: a restart tells for certain.
+fn taken_over(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt => Error::transient("a run of the state is gone: another process may have taken over").because(error),
+        _ => error,
+    }
 }
 
 fn refuse_migration(error: Error, settings: &Settings, from: u32, to: u32) -> Error {
