@@ -4,6 +4,7 @@ mod connectors;
 mod guests;
 mod harness;
 mod kafka_to_iceberg;
+mod languages;
 mod reference;
 mod simulation;
 mod tables;
