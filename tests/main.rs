@@ -1,10 +1,10 @@
 //! The one test binary.
 mod bad_input;
+mod compiled_languages;
 mod connectors;
 mod guests;
 mod harness;
 mod kafka_to_iceberg;
-mod languages;
 mod reference;
 mod simulation;
 mod tables;

@@ -1,4 +1,4 @@
-//! The guests of `examples/languages` inside the real host: that each language's does the same, down to the reasons.
+//! The guests of `examples/languages` in C, Zig and AssemblyScript inside the real host: that each does the same, down to the reasons.
 
 use serde_json::{Value, json};
 
