@@ -51,6 +51,15 @@ bench: build udfs ## Measure throughput and cost on this machine. BENCH="--rows 
 	tests/bench/main-job $(WEIR)
 	tests/bench/run $(WEIR) $(BENCH)
 
+.PHONY: bench-parts
+bench-parts: build udfs need-bench ## Measure the parts of the data path and compare their instruction counts with the baseline.
+	$(BUILD) --bin parts --features weir-tests/parts
+	tests/parts/run $(CARGO_TARGET_DIR)/release/parts $(PARTS)
+
+.PHONY: fuzz
+fuzz: need-build ## Fuzz decoder, manifest and guest output, FUZZ_SECONDS (60) each. FUZZ="decoder" chooses.
+	tests/fuzz/run $(FUZZ)
+
 .PHONY: lint
 lint: need-build ## Check format and lints; every warning fails.
 	cargo fmt --all --check
@@ -64,6 +73,6 @@ docs: need-build ## Write the reference of the pipeline file into docs/config.md
 peers: need-test ## Install the services and readers that the tests use.
 	@for setup in tests/peers/*/setup; do "$$setup"; done
 
-.PHONY: need-build need-languages need-test
-need-build need-languages need-test:
+.PHONY: need-build need-languages need-test need-bench
+need-build need-languages need-test need-bench:
 	@.ci/need $(@:need-%=%)

@@ -2,9 +2,11 @@
 mod bad_input;
 mod compiled_languages;
 mod connectors;
+mod fuzz;
 mod guests;
 mod harness;
 mod kafka_to_iceberg;
+mod manifests;
 mod reference;
 mod simulation;
 mod tables;

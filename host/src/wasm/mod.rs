@@ -12,3 +12,8 @@ pub use engine::Engine;
 pub use instance::{Accumulated, Aggregator, Grants, Instance, Outcome, Panes};
 pub use limits::Limits;
 pub use module::{Module, World};
+
+/// Checks a guest's answer that is made of the bytes of a fuzzer. Whatever they hold, this returns.
+pub fn fuzz_entry(bytes: &[u8]) {
+    v1::fuzz::entry(bytes);
+}

@@ -10,6 +10,7 @@ use crate::batch::{Attributes, Batch};
 use crate::error::{Error, Result};
 
 pub mod aggregate;
+pub mod fuzz;
 
 mod bindings {
     wasmtime::component::bindgen!({
@@ -252,31 +253,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    prop_compose! {
-        fn any_column()(bytes in prop::collection::vec(any::<u8>(), 0..20), ends in prop::collection::vec(0u32..30, 0..6),
-                        present in prop::collection::vec(any::<u8>(), 0..3)) -> wit::ColumnResult {
-            wit::ColumnResult { bytes, ends, present }
-        }
-    }
-
     proptest! {
         #[test]
-        fn no_answer_of_a_guest_is_taken_unchecked(keys in any_column(), values in any_column(), names in any_column(),
-            reasons in any_column(), times in prop::collection::vec(any::<i64>(), 0..6), attribute_rows in prop::collection::vec(0u32..8, 0..3),
-            refused in prop::collection::vec(0u32..8, 0..4), origins in prop::collection::vec(0u32..8, 0..6), routes in prop::collection::vec(0u8..4, 0..6)) {
-            let mut builder = crate::batch::BatchBuilder::new(4, 0);
-            for _ in 0..4 { builder.push(None, Some(b"x"), Default::default()); }
-            let input = builder.finish(0);
-            let output = wit::Output {
-                batch: wit::BatchResult { keys, values: values.clone(), event_times: times.clone(), received_ms: 0,
-                    attributes: wit::AttributesResult { rows: attribute_rows, names, values } },
-                origins, routes, rejected: wit::Rejected { rows: refused, reasons } };
-            // Either refused, or every column has the same length and reads without a panic.
-            if let Ok(good) = check(output, &input, &Limits::default(), 2) {
-                prop_assert_eq!(good.rows.len(), times.len());
-                for row in 0..good.rows.len() { let _ = (good.rows.key(row), good.rows.value(row), good.rows.attributes.of(row as u32).count()); }
-                prop_assert!(good.rejected.len() as u64 + good.filtered <= 4);
-            }
+        fn no_answer_of_a_guest_is_taken_unchecked(bytes in prop::collection::vec(prop_oneof![0u8..6, any::<u8>()], 0..200)) {
+            fuzz::entry(&bytes);
         }
     }
 

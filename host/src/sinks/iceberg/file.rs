@@ -203,7 +203,7 @@ enum Out {
 impl Out {
     async fn send(&mut self, io: &FileIO, path: &str, bytes: Vec<u8>) -> Result<()> {
         if let Out::Unopened = self {
-            *self = match path.strip_prefix("file://") {
+            *self = match local_path(path) {
                 Some(local) => Out::Local(create(local).map_err(|e| local_error(e, path))?),
                 None => {
                     let wrong = |e| error("cannot write a data file", e).with("path", path);
@@ -234,6 +234,21 @@ impl Out {
     }
 }
 
+/// Encodes rows as one data file, with the settings that hold where a pipeline names none: its size. For measuring.
+pub fn encode_once(rows: &RecordBatch) -> Result<u64> {
+    let settings = serde_json::json!({"catalog": {"type": "sql", "uri": "sqlite:"}, "table": "measured.rows"});
+    let config = serde_json::from_value(settings).map_err(|e| Error::bug("the settings lack something").because(e))?;
+    let mut file = OpenFile::new(String::new(), None, rows.schema(), &properties(&config, rows)?)?;
+    file.encode(rows, config.row_group_size.0)?;
+    Ok(file.finish()?.size)
+}
+
+/// The path of a location on local disk. Iceberg for Java writes `file:/x`, others `file:///x`.
+pub fn local_path(location: &str) -> Option<&str> {
+    let rest = location.strip_prefix("file:")?;
+    Some(rest.strip_prefix("//").unwrap_or(rest))
+}
+
 fn create(path: &str) -> std::io::Result<std::fs::File> {
     if let Some(folder) = std::path::Path::new(path).parent() {
         std::fs::create_dir_all(folder)?;
@@ -249,6 +264,23 @@ fn local_error(cause: std::io::Error, path: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_local_disk_is_known_by_either_way_of_writing_it() {
+        let told = ["file:///w/x", "file:/w/x", "s3://w/x", "/w/x"].map(local_path);
+        assert_eq!(told, [Some("/w/x"), Some("/w/x"), None, None]);
+    }
+
+    #[tokio::test]
+    async fn a_file_at_a_java_catalogs_location_is_written_by_the_local_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = format!("file:{}/data/x.parquet", folder.path().display());
+        let mut out = Out::Unopened;
+        out.send(&FileIO::new_with_memory(), &path, b"rows".to_vec()).await.unwrap();
+        assert!(matches!(out, Out::Local(_)));
+        out.close(&path).await.unwrap();
+        assert_eq!(std::fs::read(folder.path().join("data/x.parquet")).unwrap(), b"rows");
+    }
 
     #[test]
     fn compression_is_read_and_levels_are_checked() {

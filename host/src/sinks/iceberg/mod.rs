@@ -31,6 +31,7 @@ mod watched;
 mod writer;
 
 use catalog::CatalogConfig;
+pub use file::encode_once;
 use table::{Layout, Plan};
 
 /// How rows are spread over the workers before they are written.
@@ -74,7 +75,8 @@ pub struct Config {
     /// Table partitions of a new table, such as `bucket(id, 64)`, `day(ts)`, `truncate(name, 4)`, `country`.
     #[serde(default)]
     pub partition_by: Vec<String>,
-    /// Sort order of a new table, such as `ts desc`. Kept in the table; files are not sorted by it.
+    /// Sort order of a new table, such as `ts desc`: for whoever compacts it. Rows are written as they come, and the files say that
+    /// they are not sorted, as Iceberg lets streaming writers do.
     #[serde(default)]
     pub sort_order: Vec<String>,
     /// Properties of a new table.

@@ -15,7 +15,7 @@ use iceberg::writer::file_writer::location_generator::{DefaultLocationGenerator,
 use parquet::file::properties::WriterProperties;
 
 use super::committer::Files;
-use super::file::{Encoded, OpenFile, properties};
+use super::file::{Encoded, OpenFile, local_path, properties};
 use super::partition::Partitioner;
 use super::stats::data_file;
 use super::table::{Layout, add_columns};
@@ -259,7 +259,7 @@ impl FileWriter {
 
 /// On a local disk a new file survives a power failure only when its folder was synced too.
 fn sync_folders<'a>(paths: impl Iterator<Item = &'a str>) -> Result<()> {
-    let local = paths.filter_map(|path| Path::new(path.strip_prefix("file://")?).parent());
+    let local = paths.filter_map(|path| Path::new(local_path(path)?).parent());
     for folder in local.collect::<BTreeSet<_>>() {
         let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|e| Error::transient("cannot sync a folder of data files").with("folder", folder.display()).because(e))?;

@@ -19,8 +19,8 @@ mod bindings {
     });
 }
 
-use bindings::weir::udf::windows;
 pub use bindings::AggregatorLogging as Bindings;
+pub(super) use bindings::weir::udf::windows;
 
 /// What a batch added to its groups, checked.
 pub struct Accumulated {
@@ -77,7 +77,7 @@ pub fn accumulate<T>(
     })
 }
 
-fn checked(
+pub(super) fn checked(
     accumulated: windows::Accumulated,
     batch: &Batch,
     rows: &[u32],
@@ -128,7 +128,11 @@ pub fn migrate<T>(
 }
 
 /// Accumulators, none absent.
-fn whole(answer: std::result::Result<wit::ColumnResult, String>, count: usize, limits: &Limits) -> Result<BinaryArray> {
+pub(super) fn whole(
+    answer: std::result::Result<wit::ColumnResult, String>,
+    count: usize,
+    limits: &Limits,
+) -> Result<BinaryArray> {
     let answer = answer.map_err(|reason| Error::guest("the module refused accumulators").with("reason", clip(&reason)))?;
     let accumulators = column(answer, count, "accumulators")?;
     if accumulators.null_count() > 0 {
