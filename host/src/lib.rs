@@ -5,6 +5,7 @@
 
 // Layer 0: vocabulary. No async, no I/O.
 pub mod batch;
+pub mod compression;
 pub mod crash;
 pub mod error;
 pub mod metrics;

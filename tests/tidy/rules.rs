@@ -26,7 +26,7 @@ const FENCES: [(&str, &[&str]); 13] = [
 ];
 
 /// Modules beside the connectors that are made for several of them.
-const SHARED: [&str; 4] = ["encode", "lines", "routes", "search"];
+const SHARED: [&str; 5] = ["counted", "encode", "lines", "routes", "search"];
 
 /// Files that may hold `unsafe`, with the reason.
 const UNSAFE: [(&str, &str); 1] = [("guest-sdk/rust/src/guest.rs", "the exports that the component model calls")];

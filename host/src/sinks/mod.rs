@@ -1,6 +1,7 @@
 //! The sinks, one file or folder each. Siblings never import each other.
 
 pub mod blackhole;
+mod counted;
 mod encode;
 pub mod file;
 pub mod iceberg;

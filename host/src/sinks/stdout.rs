@@ -6,12 +6,12 @@ use std::io::Write;
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 
+use super::counted::{Committer, Count};
 use super::encode::{Format, encode};
 use crate::batch::{Batch, Rejected};
 use crate::error::{Error, Result};
-use crate::sink::{self, CommitInfo, Committed, Epoch, Identity, Prepared, Recovered, SinkConnector};
+use crate::sink::{self, Epoch, Identity, Prepared, SinkConnector};
 
 /// Settings of the `stdout` sink.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -49,7 +49,7 @@ impl SinkConnector for Connector {
     }
 
     async fn writer(&self, _identity: &Identity, _worker: u32) -> Result<Box<dyn sink::Writer>> {
-        Ok(Box::new(Writer { format: self.format, out: std::io::stdout(), lines: Vec::new(), rows: 0, bytes: 0 }))
+        Ok(Box::new(Writer { format: self.format, out: std::io::stdout(), lines: Vec::new(), count: Count::default() }))
     }
 
     async fn committer(&self, _identity: &Identity) -> Result<Box<dyn sink::Committer>> {
@@ -61,8 +61,7 @@ struct Writer<W> {
     format: Format,
     out: W,
     lines: Vec<u8>,
-    rows: u64,
-    bytes: u64,
+    count: Count,
 }
 
 fn failed(error: std::io::Error) -> Error {
@@ -81,39 +80,21 @@ impl<W: Write + Send> sink::Writer for Writer<W> {
         let rejected = encode(self.format, &batch, &mut self.lines)?;
         // One call: workers take turns by whole batches, and a line is never torn.
         self.out.write_all(&self.lines).map_err(failed)?;
-        self.rows += batch.len() as u64 - rejected.iter().map(|r| r.rows.len() as u64).sum::<u64>();
-        self.bytes += self.lines.len() as u64;
+        self.count.rows += batch.len() as u64 - rejected.iter().map(|r| r.rows.len() as u64).sum::<u64>();
+        self.count.bytes += self.lines.len() as u64;
         Ok(rejected)
     }
 
     async fn prepare(&mut self, _epoch: Epoch) -> Result<(Option<Prepared>, Vec<Rejected>)> {
         self.out.flush().map_err(failed)?;
-        let (rows, bytes) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.bytes));
-        Ok(((rows > 0).then(|| Prepared(json!({"rows": rows, "bytes": bytes}))), Vec::new()))
-    }
-}
-
-struct Committer;
-
-#[async_trait]
-impl sink::Committer for Committer {
-    async fn commit(&mut self, _epoch: Epoch, prepared: &[Prepared], _info: &CommitInfo) -> Result<Committed> {
-        let sum = |name: &str| prepared.iter().filter_map(|part| part.0[name].as_u64()).sum();
-        Ok(Committed { rows: sum("rows"), files: 0, bytes: sum("bytes") })
-    }
-
-    /// Never `Committed`: at-least-once may well go back where another sink has lost its part.
-    async fn recover(&mut self, _epoch: Epoch, _prepared: &[Prepared]) -> Result<Recovered> {
-        Ok(Recovered::NeedsCommit)
-    }
-
-    async fn discard(&mut self, _prepared: &[Prepared]) -> Result<()> {
-        Ok(())
+        Ok((self.count.prepared(), Vec::new()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::batch::{BatchBuilder, Origin};
     use crate::sink::Writer as _;
@@ -139,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn whole_lines_are_written_and_counted() {
-        let mut writer = Writer { format: Format::Lines, out: Vec::new(), lines: Vec::new(), rows: 0, bytes: 0 };
+        let mut writer = Writer { format: Format::Lines, out: Vec::new(), lines: Vec::new(), count: Count::default() };
         let rejected = writer.write(batch()).await.unwrap();
         assert_eq!(rejected[0].rows.len(), 1);
         assert_eq!(writer.out, b"one\ntwo\n");
@@ -149,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_is_gone_ends_the_pipeline_with_its_reason() {
-        let mut writer = Writer { format: Format::Lines, out: Closed, lines: Vec::new(), rows: 0, bytes: 0 };
+        let mut writer = Writer { format: Format::Lines, out: Closed, lines: Vec::new(), count: Count::default() };
         let error = writer.write(batch()).await.unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::Config);
         assert!(error.to_string().contains("closed by its reader"), "{error}");

@@ -26,6 +26,7 @@ use self::path::Target;
 use self::place::Place;
 use self::writer::{Settings, Writer};
 pub use super::encode::Format;
+use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::sink::{self, Identity, SinkConnector};
 use crate::units::Size;
@@ -52,28 +53,6 @@ pub struct Config {
     /// Options of the object store, by object_store's names. Credentials are taken from the environment too.
     #[serde(default)]
     options: BTreeMap<String, String>,
-}
-
-/// How a file is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// As gzip does.
-    Gzip,
-    /// As zstd does.
-    Zstd,
-}
-
-impl Compression {
-    fn of(path: &str) -> Compression {
-        match path {
-            path if path.ends_with(".gz") => Compression::Gzip,
-            path if path.ends_with(".zst") => Compression::Zstd,
-            _ => Compression::None,
-        }
-    }
 }
 
 /// A configured file sink.

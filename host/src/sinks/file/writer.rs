@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
-use super::Compression;
 use super::committer::Work;
 use super::local;
 use super::path::{Staged, Target};
 use super::place::Place;
 use crate::batch::{Batch, Rejected};
+use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::sink::{self, Epoch, Identity, Prepared};
 use crate::sinks::encode::{Format, encode};

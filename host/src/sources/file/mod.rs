@@ -1,7 +1,7 @@
 //! The `file` source: lines or CSV records of files, local or in an object store, each read once to its end.
 //!
 //! Which files there are is settled when the pipeline's log begins, and kept in its first manifest: what comes
-//! to a folder later is for another pipeline. Each file is a partition, numbered in the order of the
+//! to a folder later is for another pipeline. A line or record that can be no message is a dead letter. Each file is a partition, numbered in the order of the
 //! names. A position is a byte and a line, with a hash of the bytes before it, by which a file that was
 //! changed is told from the one that was read.
 
@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::reading::{Place, Settings};
 use self::source::Source;
 use self::store::Files;
+use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::source::{self as trait_of, Position, Slice, SourceConnector};
 use crate::units::Size;
@@ -45,7 +46,7 @@ pub struct Config {
     /// Default: by each file's ending, `.gz` or `.zst`, else none.
     #[serde(default)]
     compression: Option<Compression>,
-    /// Bytes that a line or record may have; a longer one stops the pipeline.
+    /// Bytes that a line or record may have; a longer one is rejected, and of its line only so many are kept.
     #[serde(default = "default_max_line")]
     max_line: Size,
     /// Options of the object store, by object_store's names. Credentials are taken from the environment too.
@@ -64,30 +65,9 @@ pub enum Format {
     /// A message a line, taken as it is. Empty lines are skipped, and so is a byte order mark.
     #[serde(rename = "json_lines", alias = "lines")]
     Lines,
-    /// A message a record: a JSON object with the columns' names and, as strings, the fields.
+    /// A message a record: a JSON object with the columns' names and, as strings, the fields. A record with more or fewer fields than
+    /// there are columns is rejected; where a quote is never closed, the line with the quote is.
     Csv,
-}
-
-/// How a file is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// As gzip does.
-    Gzip,
-    /// As zstd does.
-    Zstd,
-}
-
-impl Compression {
-    fn of(name: &str) -> Compression {
-        match name {
-            name if name.ends_with(".gz") => Compression::Gzip,
-            name if name.ends_with(".zst") || name.ends_with(".zstd") => Compression::Zstd,
-            _ => Compression::None,
-        }
-    }
 }
 
 /// A configured file source.
@@ -108,8 +88,11 @@ impl Connector {
     }
 
     fn build(config: Config) -> Result<Connector> {
-        let plain = [".gz", ".zst", ".zstd"].iter().find_map(|ending| config.path.strip_suffix(ending)).unwrap_or(&config.path);
-        let format = config.format.unwrap_or(if plain.ends_with(".csv") { Format::Csv } else { Format::Lines });
+        let format = config.format.unwrap_or(if Compression::plain_name(&config.path).ends_with(".csv") {
+            Format::Csv
+        } else {
+            Format::Lines
+        });
         if format == Format::Lines && (config.columns.is_some() || config.delimiter.is_some()) {
             return Err(Error::config("`columns` and `delimiter` are for CSV: add `format: csv`"));
         }
