@@ -184,3 +184,45 @@ fn a_module_of_another_world_is_refused_with_what_a_transform_exports() {
     ));
     job.run().refused(2, &["refuses its config", "feilds"]);
 }
+
+#[test]
+fn rows_that_can_be_no_messages_become_dead_letters_and_without_a_place_for_them_the_pipeline_stops() {
+    let job = Job::new(
+        "
+pipeline: ragged
+workers: 2
+checkpoint: {store: ./state, interval: 100ms}
+sources: [file: {name: orders, path: orders.csv}]
+sinks:
+  - file: {path: out.jsonl}
+",
+    );
+    job.write("orders.csv", "id,name\n1,a\n2\n3,c\n");
+    job.run().refused(2, &["no sink takes dead letters", "step=orders", "offset=2", "record=3 file=orders.csv"]);
+    let file = job.read("pipeline.yaml") + "  - file: {name: dead, path: dead.jsonl, from: dead_letter}\n";
+    job.write("pipeline.yaml", file);
+    let summary = job.run().ok().summary();
+    assert_eq!((&summary["rejected"], &summary["events_in"]), (&1.into(), &3.into()));
+    assert_eq!(job.read("out.jsonl"), "{\"id\":\"1\",\"name\":\"a\"}\n{\"id\":\"3\",\"name\":\"c\"}\n");
+    let letter: serde_json::Value = serde_json::from_str(job.read("dead.jsonl").trim()).unwrap();
+    assert_eq!((&letter["value"], &letter["step"], &letter["offset"]), (&"2".into(), &"orders".into(), &2.into()));
+    assert!(letter["reason"].as_str().unwrap().contains("fields=1 columns=2 record=3 file=orders.csv"), "{letter}");
+}
+
+#[test]
+fn a_row_that_a_spreading_sink_rejects_is_not_dropped_for_want_of_a_place() {
+    let job = Job::new(
+        "
+pipeline: spread
+workers: 2
+checkpoint: {store: ./state, interval: 100ms}
+sources: [file: {path: in.jsonl}]
+sinks:
+  - iceberg: {catalog: {type: sql, uri: 'sqlite:./warehouse/catalog.db'}, warehouse: ./warehouse, table: web.rows,
+              schema: schema.json, partition_by: ['bucket(id, 4)'], distribution: hash}
+",
+    );
+    job.write("schema.json", r#"{"type": "struct", "fields": [{"name": "id", "type": "long", "required": true}]}"#);
+    job.write("in.jsonl", "{\"id\": 1}\n{\"id\": \"x\"}\n{\"id\": 3}\n");
+    job.run().refused(2, &["no sink takes dead letters", "step=iceberg", "offset=1", "wrong type pointer=/id"]);
+}

@@ -46,6 +46,7 @@ macro_rules! metrics {
 metrics! {
     SOURCE_EVENTS: IntCounterVec = counter("weir_source_events_total", "Messages read.", ["source"]);
     SOURCE_BYTES: IntCounterVec = counter("weir_source_bytes_total", "Bytes of keys and values read.", ["source"]);
+    SOURCE_REJECTED: IntCounterVec = counter("weir_source_rejected_events_total", "Rows read that can be no messages.", ["source"]);
     SOURCE_LAG: IntGaugeVec = gauge("weir_source_lag_events", "Messages that wait behind the position.", ["source", "partition"]);
     STEP_EVENTS_IN: IntCounterVec = counter("weir_step_events_in_total", "Messages that went into the step.", ["step"]);
     STEP_EVENTS_OUT: IntCounterVec = counter("weir_step_events_out_total", "Messages that came out of the step.", ["step"]);

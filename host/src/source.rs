@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Rejected};
 use crate::error::Result;
 use crate::watermark::Progress;
 
@@ -95,6 +95,11 @@ pub trait Source: Send {
     /// What it knows of all partitions of its slice besides their messages: what the watermark goes by. None, where the
     /// slice has no partitions: others' watermarks count then.
     fn progress(&self) -> Vec<Progress>;
+
+    /// Rows that the last `next` read along with its batch and can make no messages of: dead letters. Each is told once.
+    fn rejected(&mut self) -> Option<Rejected> {
+        None
+    }
 
     /// Messages that wait in the outside system behind `position`, for each partition, where it can tell.
     fn lag(&self) -> Vec<(String, u64)> {

@@ -418,7 +418,12 @@ impl Exchange {
             let Target::Route(route) = target else {
                 return Err(Error::bug("a batch for one sink came before the exchange"));
             };
-            for sink in self.takers.get(&route).into_iter().flatten() {
+            let takers = match self.takers.get(&route) {
+                Some(takers) => takers,
+                None if route == Route::DEAD_LETTER => return Err(no_dead_letters(&batch)),
+                None => return Err(Error::bug("a route that no sink takes").with("route", route.0)),
+            };
+            for sink in takers {
                 let (name, Some(spread)) = &mut self.spread[*sink] else {
                     send(&self.senders[self.worker], Element::Batch(Target::Sink(*sink), batch.clone())).await?;
                     continue;

@@ -213,7 +213,7 @@ pub fn engine() -> Result<Engine> {
     let folder = home("WEIR_CACHE_DIR")
         .or_else(|| home("XDG_CACHE_HOME").map(|cache| cache.join("weir")))
         .or_else(|| home("HOME").map(|home| home.join(".cache/weir")));
-    match Engine::new(folder.map(|folder| folder.join("modules"))) {
+    match Engine::new(folder) {
         Ok(engine) => Ok(engine),
         // A read-only root without a cache folder is how containers run: modules are then compiled at each start.
         Err(error) => {
@@ -296,7 +296,7 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
         return Err(at(Error::config("the module is an aggregator: name it under `aggregate`, with a `window`").with("path", path)));
     }
     let grants = Grants::named(&step.grants).map_err(at)?;
-    let config = if step.config.is_null() { "{}".to_string() } else { step.config.to_string() };
+    let config = step.config_json().to_string();
     let name: Arc<str> = step.name.as_str().into();
     // The first instance tells the routes, and whether the config is one that the module takes. What a module
     // does wrong here is the person's to mend before anything runs.

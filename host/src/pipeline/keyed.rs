@@ -262,7 +262,7 @@ pub fn plan(step: &StepSpec, spec: &Spec, engine: &Engine, routes: &mut Routes) 
     let (rules, early_ms) = rules(step)?;
     let key = key(step).map_err(at)?;
     let grants = Grants::named(&step.grants).map_err(at)?;
-    let config = if step.config.is_null() { "{}".to_string() } else { step.config.to_string() };
+    let config = step.config_json().to_string();
     let (name, limits): (Arc<str>, _) = (step.name.as_str().into(), step.limits);
     // As for transforms: what the module does wrong here is the person's to mend before anything runs.
     let probe = Aggregator::new(&module, &limits, grants, &config, &name).map_err(|e| at(e.as_kind(ErrorKind::Config)))?;

@@ -13,7 +13,7 @@ use crate::exchange::{Barrier, Element, Target};
 use crate::metrics;
 use crate::source::{Position, Source};
 use crate::watermark::Progress;
-use crate::worker::Event;
+use crate::worker::{Event, dead_letters};
 
 /// What the coordinator tells a source.
 #[derive(Clone, Debug)]
@@ -59,6 +59,7 @@ impl SourceTask {
     async fn read(&mut self, status: &Status) -> Result<()> {
         let events = metrics::SOURCE_EVENTS.with_label_values(&[&*self.name]);
         let bytes = metrics::SOURCE_BYTES.with_label_values(&[&*self.name]);
+        let refused = metrics::SOURCE_REJECTED.with_label_values(&[&*self.name]);
         let (mut ended, mut stopped) = (false, false);
         let mut told = Vec::new();
         let mut tick = tokio::time::interval(PROGRESS_EVERY);
@@ -96,6 +97,14 @@ impl SourceTask {
                         status.read(batch.len() as u64, batch.bytes());
                         if !batch.is_empty() && !self.hand_on(Element::Batch(Target::Route(Route::MAIN), batch)).await {
                             return Ok(());
+                        }
+                        if let Some(rejected) = self.source.rejected() {
+                            status.read(rejected.rows.len() as u64, rejected.rows.bytes());
+                            refused.inc_by(rejected.rows.len() as u64);
+                            let letters = dead_letters(rejected, &self.name);
+                            if !self.hand_on(Element::Batch(Target::Route(Route::DEAD_LETTER), letters)).await {
+                                return Ok(());
+                            }
                         }
                     }
                     None => {

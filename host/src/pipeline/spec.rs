@@ -1,6 +1,8 @@
 //! The pipeline file: YAML to a checked description. Owns the names in the file, defaults, `${ENV}`
 //! and `--set`; opens nothing. Every error names the place in the file and the nearest known name.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use self::numbers::Written;
 use super::keyed::{EventTimeSpec, KeySpec, WatermarkSpec, WindowSpec};
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -71,13 +74,23 @@ pub struct StepSpec {
     pub state_memory: Size,
     /// Handed to the module's `configure` as JSON.
     #[serde(default)]
-    pub config: Value,
+    config: Value,
+    /// `config` as text, its numbers as they are written.
+    #[serde(skip)]
+    config_json: String,
     /// What an instance may use.
     #[serde(default)]
     pub limits: Limits,
     /// Imports that the module may use: `log`.
     #[serde(default)]
     pub grants: Vec<String>,
+}
+
+impl StepSpec {
+    /// What the module's `configure` is handed.
+    pub fn config_json(&self) -> &str {
+        &self.config_json
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -179,10 +192,15 @@ impl Spec {
         let mut value: Value =
             serde_saphyr::from_str(text).map_err(|e| Error::config("not valid YAML").because(e.to_string()))?;
         substitute(&mut value, environment, "")?;
+        let mut written = Written::read(text).unwrap_or_default();
         for assignment in set {
-            assign(&mut value, assignment)?;
+            assign(&mut value, &mut written, assignment)?;
         }
-        let file: File = typed(value, "")?;
+        let mut file: File = typed(value, "")?;
+        for (number, step) in file.steps.iter_mut().enumerate() {
+            let written = written.at("steps").at(&number.to_string()).at("config");
+            step.config_json = if step.config.is_null() { "{}".to_string() } else { written.json(&step.config) };
+        }
         let name_ok =
             !file.pipeline.is_empty() && file.pipeline.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if !name_ok {
@@ -356,10 +374,11 @@ fn substitute(value: &mut Value, environment: &dyn Fn(&str) -> Option<String>, p
 }
 
 /// Carries out one `a.b.0.c=value`; the value is read as YAML.
-fn assign(root: &mut Value, assignment: &str) -> Result<()> {
+fn assign(root: &mut Value, written: &mut Written, assignment: &str) -> Result<()> {
     let wrong = |why: &str| Error::config(format!("cannot apply --set: {why}")).with("set", assignment);
     let (path, text) = assignment.split_once('=').ok_or_else(|| wrong("write it as a.b=value"))?;
     let new: Value = serde_saphyr::from_str(text).map_err(|e| wrong("the value is not YAML").because(e.to_string()))?;
+    written.assign(path, Written::read(text).unwrap_or_default());
     let mut at = root;
     for part in path.split('.') {
         at = match at {
@@ -467,6 +486,23 @@ sinks:
         assert_eq!((spec.sinks[0].name.as_str(), spec.sinks[1].name.as_str()), ("file", "file_2"));
         assert_eq!(spec.sinks[1].settings["path"], "/data/dead.jsonl");
         assert_eq!(spec.sinks[1].from, ["dead_letter"]);
+    }
+
+    #[test]
+    fn numbers_reach_a_module_as_they_are_written() {
+        let config = |text: &str, set: &[&str]| {
+            let file = GOOD.replace("{fields: [email]}", text);
+            parse(&file, set).unwrap().steps[0].config_json().to_string()
+        };
+        let text = "{a: 0.10000000000000000555, b: [1.50, -9007199254740993, 18446744073709551615], c: {d: 1e3, \"e\": é}}";
+        let json = r#"{"a":0.10000000000000000555,"b":[1.50,-9007199254740993,18446744073709551615],"c":{"d":1e3,"e":"é"}}"#;
+        assert_eq!(config(text, &[]), json);
+        // What JSON writes in another way is still the same number.
+        assert_eq!(config("{a: 0x1f, b: .5, c: +2.5, d: 'é', e: 7}", &[]), r#"{"a":31,"b":0.5,"c":2.5,"d":"é","e":7}"#);
+        assert_eq!(config("{a: &x 2.50, b: *x}", &[]), r#"{"a":2.50,"b":2.50}"#);
+        let set = ["steps.0.config.a=3.1415926535897932384626", "steps.0.config.b.c=1.0"];
+        assert_eq!(config("{a: 2.50}", &set), r#"{"a":3.1415926535897932384626,"b":{"c":1.0}}"#);
+        assert_eq!(config("", &[]), "{}");
     }
 
     #[test]

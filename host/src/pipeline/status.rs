@@ -297,7 +297,9 @@ impl Status {
             cpu_seconds,
             events_in: self.events_in(),
             bytes_in,
-            rejected: total("weir_step_rejected_events_total") + total("weir_sink_rejected_events_total"),
+            rejected: total("weir_source_rejected_events_total")
+                + total("weir_step_rejected_events_total")
+                + total("weir_sink_rejected_events_total"),
             filtered: total("weir_step_filtered_events_total"),
             late: total("weir_step_late_events_total"),
             cpu_seconds_per_gib: (bytes_in > 0).then(|| cpu_seconds * (1u64 << 30) as f64 / bytes_in as f64),

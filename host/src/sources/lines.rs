@@ -1,11 +1,11 @@
 //! A byte stream cut into lines, for the sources that read text. Owns the window over the stream, where it
-//! stands, and the limit on a line; knows nothing of files. Blocking.
+//! stands, the limit on a line, and the lines that can be no messages; knows nothing of files. Blocking.
 
 use std::io::{self, Read};
 
 use memchr::memchr;
 
-use crate::batch::{Batch, BatchBuilder, Origin};
+use crate::batch::{Batch, BatchBuilder, Origin, Rejected};
 use crate::error::{Error, Result};
 
 /// Messages in one batch, at most.
@@ -80,6 +80,22 @@ impl<R: Read> Window<R> {
         Ok(())
     }
 
+    /// Consumes a line and its newline, however long: its first `keep` bytes, and how many it has.
+    pub fn skip_line(&mut self, keep: usize) -> io::Result<(Vec<u8>, u64)> {
+        let (mut head, mut length) = (Vec::new(), 0);
+        loop {
+            let newline = memchr(b'\n', self.rest());
+            let line = &self.rest()[..newline.unwrap_or(self.rest().len())];
+            head.extend_from_slice(&line[..line.len().min(keep - head.len())]);
+            let taken = line.len();
+            length += taken as u64;
+            self.consume(taken + usize::from(newline.is_some()));
+            if newline.is_some() || !self.fill()? {
+                return Ok((head, length));
+            }
+        }
+    }
+
     /// Bytes consumed since the stream's beginning.
     pub fn byte(&self) -> u64 {
         self.byte
@@ -101,6 +117,60 @@ impl<R: Read> Window<R> {
     }
 }
 
+/// What was read at a time: messages, and what can be none.
+pub struct Part {
+    /// The messages.
+    pub batch: Batch,
+    /// What stood between them.
+    pub rejected: Option<Rejected>,
+}
+
+/// Builds a part.
+pub struct PartBuilder {
+    messages: BatchBuilder,
+    refused: BatchBuilder,
+    reasons: Vec<String>,
+}
+
+impl PartBuilder {
+    /// Without anything yet.
+    pub fn new() -> PartBuilder {
+        let (messages, refused) = (BatchBuilder::new(BATCH_ROWS, BATCH_BYTES), BatchBuilder::new(0, 0));
+        PartBuilder { messages, refused, reasons: Vec::new() }
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, value: &[u8], origin: Origin) {
+        self.messages.push(None, Some(value), origin);
+    }
+
+    /// Adds what is no message, and why.
+    pub fn refuse(&mut self, value: &[u8], origin: Origin, reason: String) {
+        self.refused.push(None, Some(value), origin);
+        self.reasons.push(reason);
+    }
+
+    /// True before anything was added.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.refused.is_empty()
+    }
+
+    /// True once a batch is full.
+    pub fn is_full(&self) -> bool {
+        self.messages.len() + self.refused.len() >= BATCH_ROWS || self.messages.bytes() + self.refused.bytes() >= BATCH_BYTES
+    }
+
+    /// The part, unless it is empty.
+    pub fn finish(mut self, now_ms: i64) -> Option<Part> {
+        if self.is_empty() {
+            return None;
+        }
+        let rows = self.refused.finish(now_ms);
+        let rejected = (!rows.is_empty()).then_some(Rejected { rows, reasons: self.reasons, module: None });
+        Some(Part { batch: self.messages.finish(now_ms), rejected })
+    }
+}
+
 /// Lines of a stream.
 pub struct Lines<R> {
     /// The stream.
@@ -115,55 +185,58 @@ pub struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     /// The next lines as messages of `partition`; `None` at the end. The offset is the line, counted from 0. A line
-    /// ends with LF or CRLF, the last one may lack it. Empty lines are counted and skipped.
-    pub fn batch(&mut self, partition: u32, now_ms: i64) -> Result<Option<Batch>> {
-        let mut builder = BatchBuilder::new(BATCH_ROWS, BATCH_BYTES);
+    /// ends with LF or CRLF, the last one may lack it. Empty lines are counted and skipped, too long ones rejected.
+    pub fn part(&mut self, partition: u32, now_ms: i64) -> Result<Option<Part>> {
+        let mut part = PartBuilder::new();
         let failed = |e| Error::transient("cannot read").because(e);
         // Up to where the rest holds no newline.
         let mut searched = 0;
-        while builder.len() < BATCH_ROWS && builder.bytes() < BATCH_BYTES {
+        while !part.is_full() {
+            let origin = Origin { partition, offset: self.line as i64, published: now_ms };
             if let Some(length) = memchr(b'\n', &self.window.rest()[searched..]) {
-                self.take(searched + length, 1, &mut builder, partition, now_ms)?;
+                self.take(searched + length, 1, &mut part, origin);
                 searched = 0;
                 continue;
             }
             searched = self.window.rest().len();
-            // One more: it may be the CR of a CRLF.
-            if searched > self.limit + 1 {
-                return Err(self.too_long());
-            }
-            if self.eager && !builder.is_empty() {
+            if self.eager && !part.is_empty() {
                 break;
             }
-            if !self.window.fill().map_err(failed)? {
+            // One more: it may be the CR of a CRLF.
+            if searched > self.limit + 1 {
+                let byte = self.window.byte();
+                let (head, length) = self.window.skip_line(self.limit).map_err(failed)?;
+                part.refuse(&head, origin, self.too_long(byte, length));
+                self.line += 1;
+                searched = 0;
+            } else if !self.window.fill().map_err(failed)? {
                 if searched > 0 {
-                    self.take(searched, 0, &mut builder, partition, now_ms)?;
+                    self.take(searched, 0, &mut part, origin);
                 }
-                return Ok((!builder.is_empty()).then(|| builder.finish(now_ms)));
+                break;
             }
         }
-        Ok(Some(builder.finish(now_ms)))
+        Ok(part.finish(now_ms))
     }
 
     /// Consumes a line of `length` bytes and its `newline`.
-    fn take(&mut self, length: usize, newline: usize, builder: &mut BatchBuilder, partition: u32, now_ms: i64) -> Result<()> {
+    fn take(&mut self, length: usize, newline: usize, part: &mut PartBuilder, origin: Origin) {
         let line = &self.window.rest()[..length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > self.limit {
-            return Err(self.too_long());
-        }
-        if !line.is_empty() {
-            builder.push(None, Some(line), Origin { partition, offset: self.line as i64, published: now_ms });
+            part.refuse(&line[..self.limit], origin, self.too_long(self.window.byte(), line.len() as u64));
+        } else if !line.is_empty() {
+            part.push(line, origin);
         }
         self.window.consume(length + newline);
         self.line += 1;
-        Ok(())
     }
 
-    fn too_long(&self) -> Error {
-        Error::config("a line is longer than `max_line`: raise it, or mend the line")
-            .with("line", self.line + 1)
-            .with("limit", self.limit)
+    fn too_long(&self, byte: u64, length: u64) -> String {
+        let (line, limit) = (self.line + 1, self.limit);
+        format!(
+            "the line is longer than `max_line`, and only its beginning is here: line={line} byte={byte} bytes={length} limit={limit}"
+        )
     }
 }
 
@@ -192,12 +265,14 @@ mod tests {
         Lines { window, line: 0, limit, eager }
     }
 
+    fn values(batch: &Batch) -> Vec<(i64, String)> {
+        (0..batch.len()).map(|i| (batch.offsets[i], String::from_utf8(batch.value(i).unwrap().to_vec()).unwrap())).collect()
+    }
+
     fn all(lines: &mut Lines<Pieces>) -> Vec<(i64, String)> {
         let mut found = Vec::new();
-        while let Some(batch) = lines.batch(0, 0).unwrap() {
-            found.extend(
-                (0..batch.len()).map(|i| (batch.offsets[i], String::from_utf8(batch.value(i).unwrap().to_vec()).unwrap())),
-            );
+        while let Some(part) = lines.part(0, 0).unwrap() {
+            found.extend(values(&part.batch));
         }
         found
     }
@@ -220,7 +295,7 @@ mod tests {
         for size in [1, 7, 255, 256, 257, 5_000] {
             let pieces: Vec<&[u8]> = text.chunks(size).collect();
             let mut lines = lines(&pieces, 100, true);
-            while lines.batch(0, 0).unwrap().is_some() {
+            while lines.part(0, 0).unwrap().is_some() {
                 let end = lines.window.byte() as usize;
                 assert_eq!(lines.window.tail(), &text[end.saturating_sub(TAIL)..end]);
             }
@@ -231,31 +306,39 @@ mod tests {
     fn an_eager_reader_hands_out_a_line_as_soon_as_it_is_there() {
         let mut lines = lines(&[b"a\nb", b"c\nd\n", b"e"], 100, true);
         let mut sizes = Vec::new();
-        while let Some(batch) = lines.batch(0, 0).unwrap() {
-            sizes.push(batch.len());
+        while let Some(part) = lines.part(0, 0).unwrap() {
+            sizes.push(part.batch.len());
         }
         assert_eq!(sizes, [1, 2, 1]);
     }
 
     #[test]
-    fn a_line_over_the_limit_is_named() {
-        for pieces in [&[&b"abc\nabcd\n"[..]][..], &[b"abc\nab", b"cd"], &[b"abc\nabcd"]] {
+    fn a_line_over_the_limit_is_rejected_and_the_next_ones_are_read() {
+        for pieces in [&[&b"abc\nabcdef\nx"[..]][..], &[b"abc\nab", b"cde", b"f\nx"], &[b"abc\nabc", b"d", b"ef\n", b"x\n"]] {
             let mut lines = lines(pieces, 3, false);
-            let error = lines.batch(0, 0).unwrap_err();
-            assert_eq!(error.to_string(), "a line is longer than `max_line`: raise it, or mend the line line=2 limit=3");
+            let part = lines.part(0, 0).unwrap().unwrap();
+            assert_eq!(values(&part.batch), [(0, "abc".into()), (2, "x".into())]);
+            let rejected = part.rejected.unwrap();
+            assert_eq!(values(&rejected.rows), [(1, "abc".into())]);
+            let reason = "the line is longer than `max_line`, and only its beginning is here: line=2 byte=4 bytes=6 limit=3";
+            assert_eq!(rejected.reasons, [reason]);
+            assert!(lines.part(0, 0).unwrap().is_none());
+            assert_eq!(lines.line, 3);
         }
         assert_eq!(all(&mut lines(&[b"abc\r\nabc\r\n"], 3, false)).len(), 2);
+        let last = lines(&[b"abcd"], 3, false).part(0, 0).unwrap().unwrap();
+        assert_eq!((last.batch.len(), values(&last.rejected.unwrap().rows)), (0, vec![(0, "abc".into())]));
     }
 
     #[test]
     fn a_batch_ends_at_its_rows_and_bytes() {
         let many = "x\n".repeat(BATCH_ROWS + 1);
         let mut small = lines(&[many.as_bytes()], 10, false);
-        assert_eq!(small.batch(0, 0).unwrap().unwrap().len(), BATCH_ROWS);
-        assert_eq!(small.batch(0, 0).unwrap().unwrap().len(), 1);
-        assert!(small.batch(0, 0).unwrap().is_none());
+        assert_eq!(small.part(0, 0).unwrap().unwrap().batch.len(), BATCH_ROWS);
+        assert_eq!(small.part(0, 0).unwrap().unwrap().batch.len(), 1);
+        assert!(small.part(0, 0).unwrap().is_none());
         let long = format!("{}\n", "x".repeat(100_000));
         let pieces: Vec<&[u8]> = vec![long.as_bytes(); 20];
-        assert_eq!(lines(&pieces, 200_000, false).batch(0, 0).unwrap().unwrap().len(), BATCH_BYTES.div_ceil(100_000));
+        assert_eq!(lines(&pieces, 200_000, false).part(0, 0).unwrap().unwrap().batch.len(), BATCH_BYTES.div_ceil(100_000));
     }
 }

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::lines::{Lines, Window};
-use crate::batch::Batch;
+use super::lines::{Lines, Part, Window};
+use crate::batch::{Batch, Rejected};
 use crate::error::{Error, Result};
 use crate::source::{self, Position, Slice, SourceConnector};
 use crate::units::Size;
@@ -26,7 +26,7 @@ const PARTITION: &str = "0";
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Bytes that a line may have; a longer one stops the pipeline.
+    /// Bytes that a line may have; a longer one is rejected, and of it only so many are kept.
     #[serde(default = "default_max_line")]
     max_line: Size,
 }
@@ -35,8 +35,8 @@ fn default_max_line() -> Size {
     Size(16 << 20)
 }
 
-/// Batches, each with the number of lines read so far.
-type Incoming = Receiver<Result<(Batch, u64)>>;
+/// What was read, each part with the number of lines read so far.
+type Incoming = Receiver<Result<(Part, u64)>>;
 
 /// A configured standard input.
 pub struct Connector {
@@ -58,7 +58,7 @@ impl Connector {
 
     /// Opens the slice on any input.
     fn open_on(&self, slice: Slice, input: impl Read + Send + 'static) -> Result<Source> {
-        let mut source = Source { taken: None, home: self.incoming.clone(), position: Position::default() };
+        let mut source = Source { taken: None, home: self.incoming.clone(), position: Position::default(), rejected: None };
         if !slice.owns(0) {
             return Ok(source);
         }
@@ -86,20 +86,20 @@ fn read(input: impl Read + Send + 'static, limit: usize) -> Result<Incoming> {
     Ok(incoming)
 }
 
-fn hand_on(input: impl Read, limit: usize, sender: &Sender<Result<(Batch, u64)>>) {
+fn hand_on(input: impl Read, limit: usize, sender: &Sender<Result<(Part, u64)>>) {
     let mut lines = Lines { window: Window::new(input, 0, Vec::new()), line: 0, limit, eager: true };
     // What fails here fails again below, where it is reported.
     let _ = lines.window.skip_byte_order_mark();
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-        let batch = match lines.batch(0, now) {
+        let part = match lines.part(0, now) {
             Ok(None) => return,
-            Ok(Some(batch)) => Ok((batch, lines.line)),
+            Ok(Some(part)) => Ok((part, lines.line)),
             Err(error) => Err(error),
         };
-        let failed = batch.is_err();
+        let failed = part.is_err();
         // Nobody there to take it: the process is about to end.
-        if sender.blocking_send(batch).is_err() || failed {
+        if sender.blocking_send(part).is_err() || failed {
             return;
         }
     }
@@ -137,6 +137,7 @@ struct Source {
     taken: Option<Incoming>,
     home: Arc<Mutex<Option<Incoming>>>,
     position: Position,
+    rejected: Option<Rejected>,
 }
 
 #[async_trait]
@@ -146,11 +147,16 @@ impl source::Source for Source {
         match incoming.recv().await {
             None => Ok(None),
             Some(Err(error)) => Err(error),
-            Some(Ok((batch, lines))) => {
+            Some(Ok((part, lines))) => {
                 self.position.set(PARTITION, lines as i64);
-                Ok(Some(batch))
+                self.rejected = part.rejected;
+                Ok(Some(part.batch))
             }
         }
+    }
+
+    fn rejected(&mut self) -> Option<Rejected> {
+        self.rejected.take()
     }
 
     fn position(&self) -> Position {
@@ -231,11 +237,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_over_the_limit_stops_and_wrong_settings_are_refused() {
+    async fn a_line_over_the_limit_is_rejected_and_wrong_settings_are_refused() {
         let config = serde_json::from_str(r#"{"max_line": "3B"}"#).unwrap();
         let mut source = Connector::new(config, "stdin").unwrap().open_on(Slice::WHOLE, &b"abcd\n"[..]).unwrap();
-        let error = source.next().await.unwrap_err();
-        assert!(error.to_string().contains("longer than `max_line`"), "{error}");
+        assert!(source.next().await.unwrap().unwrap().is_empty());
+        let rejected = source.rejected().unwrap();
+        assert_eq!((rejected.rows.value(0), source.rejected().is_none()), (Some(&b"abc"[..]), true));
+        assert!(rejected.reasons[0].contains("longer than `max_line`"), "{:?}", rejected.reasons);
         for size in ["0B", "2GiB"] {
             let config = serde_json::from_value(serde_json::json!({"max_line": size})).unwrap();
             let error = Connector::new(config, "stdin").err().unwrap();

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Format;
 use super::csv::Records;
 use super::store::Files;
-use super::{Compression, Format};
-use crate::batch::Batch;
+use crate::compression::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sources::lines::{Lines, TAIL, Window};
+use crate::sources::lines::{Lines, Part, TAIL, Window};
 
 type Stream = Box<dyn Read + Send>;
 
@@ -118,24 +118,28 @@ impl Reading {
         Ok(Reading { name: name.to_string(), partition: place.partition, stream })
     }
 
-    /// The next messages, and where reading goes on after them; without messages the file is done.
-    pub fn next(&mut self) -> Result<(Option<Batch>, Place)> {
+    /// What comes next, and where reading goes on after it; without anything the file is done.
+    pub fn next(&mut self) -> Result<(Option<Part>, Place)> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-        let batch = match &mut self.stream {
-            Cut::Lines(lines) => lines.batch(self.partition, now),
-            Cut::Records(records) => records.batch(self.partition, now),
+        let part = match &mut self.stream {
+            Cut::Lines(lines) => lines.part(self.partition, now),
+            Cut::Records(records) => records.part(self.partition, now),
         };
-        let batch = batch.map_err(|e| {
+        let mut part = part.map_err(|e| {
             let kind = damaged(&e).unwrap_or(e.kind());
             Error::new(kind, "cannot read the file").with("file", &self.name).because(e)
         })?;
+        for reason in part.iter_mut().flat_map(|part| &mut part.rejected).flat_map(|rejected| &mut rejected.reasons) {
+            reason.push_str(" file=");
+            reason.push_str(&self.name);
+        }
         let (line, window) = match &mut self.stream {
             Cut::Lines(lines) => (lines.line, &mut lines.window),
             Cut::Records(records) => (records.record, &mut records.window),
         };
         let tail = xxh3_64(window.tail());
-        let place = Place { partition: self.partition, line, byte: window.byte(), tail, done: batch.is_none() };
-        Ok((batch, place))
+        let place = Place { partition: self.partition, line, byte: window.byte(), tail, done: part.is_none() };
+        Ok((part, place))
     }
 }
 

@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use tokio::task::JoinHandle;
 
 use super::reading::{Place, Reading, Settings};
-use crate::batch::Batch;
+use crate::batch::{Batch, Rejected};
 use crate::error::{Error, Result};
 use crate::source::{self, Position};
+use crate::sources::lines::Part;
 use crate::watermark::Progress;
 
 /// What reading a batch ahead comes to: the file as it is then, and what was read.
-type Read = Result<(Reading, Option<Batch>, Place)>;
+type Read = Result<(Reading, Option<Part>, Place)>;
 
 /// See the module.
 pub struct Source {
@@ -23,6 +24,7 @@ pub struct Source {
     position: Position,
     /// The batch that is being read. It goes on when `next` is dropped.
     ahead: Option<JoinHandle<Read>>,
+    rejected: Option<Rejected>,
 }
 
 impl Source {
@@ -30,7 +32,7 @@ impl Source {
     pub fn new(settings: Settings, files: Vec<(String, Place)>) -> Source {
         let position = Position(files.iter().map(|(name, place)| (name.clone(), place.value())).collect());
         let open = files.into_iter().filter(|(_, place)| !place.done).collect();
-        Source { settings, open, position, ahead: None }
+        Source { settings, open, position, ahead: None, rejected: None }
     }
 
     /// Begins to read on, in the open file or at the place of the next one.
@@ -42,8 +44,8 @@ impl Source {
                 Some(reading) => reading,
                 None => Reading::open(&settings, &name, &place)?,
             };
-            let (batch, place) = reading.next()?;
-            Ok((reading, batch, place))
+            let (part, place) = reading.next()?;
+            Ok((reading, part, place))
         }));
     }
 }
@@ -58,20 +60,25 @@ impl source::Source for Source {
             let Some(ahead) = &mut self.ahead else { return Ok(None) };
             let read = ahead.await;
             self.ahead = None;
-            let (reading, batch, place) = read.map_err(|e| Error::bug("a file task ended abruptly").because(e))??;
+            let (reading, part, place) = read.map_err(|e| Error::bug("a file task ended abruptly").because(e))??;
             let Some((name, at)) = self.open.front_mut() else { return Err(Error::bug("a batch of a file that is done")) };
             self.position.0.insert(name.clone(), place.value());
             *at = place;
-            match batch {
-                Some(batch) => {
+            match part {
+                Some(part) => {
                     self.read_ahead(Some(reading));
-                    return Ok(Some(batch));
+                    self.rejected = part.rejected;
+                    return Ok(Some(part.batch));
                 }
                 None => {
                     self.open.pop_front();
                 }
             }
         }
+    }
+
+    fn rejected(&mut self) -> Option<Rejected> {
+        self.rejected.take()
     }
 
     fn position(&self) -> Position {

@@ -122,23 +122,92 @@ async fn csv_records_become_objects_of_strings() {
 }
 
 #[tokio::test]
-async fn a_csv_file_that_is_wrong_names_file_and_record() {
+async fn a_header_that_is_wrong_stops_and_names_the_file() {
     for (content, part) in [
-        (
-            &b"a,b\n1,2\n3\n"[..],
-            "another number of fields than there are columns: mend it, or set `columns` record=3 fields=1 columns=2",
-        ),
-        (b"", "the file is empty"),
+        (&b""[..], "the file is empty"),
         (b"a,a\n", "each column needs a name of its own: mend the header, or set `columns` column=2 found=`a`"),
         (b"a,\n", "column=2 found=``"),
-        (b"a\n\xff\n", "the record is not UTF-8: convert the file, for example with iconv record=2 field=1"),
-        (b"a\n\"never closed, on and on and on\n", "look for a quote that is never closed"),
+        (b"a,\xff\n1,2\n", "the header can't be read: the record is not UTF-8"),
+        (b"a,\"b\n1,2\n", "the header can't be read: a quote is never closed"),
+        (b"a-header-of-24-characters\n1\n", "the header can't be read: the record is longer than `max_line`"),
     ] {
         let folder = folder(&[("a.csv", content)]);
         let error = all(&connector(&folder, "a.csv", json!({"max_line": "20B"}))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(part) && error.to_string().contains("file=a.csv"), "{error}");
     }
+}
+
+/// Messages, and the rows rejected, each with its offset and reason.
+async fn sorted_out(connector: &Connector) -> (Vec<String>, Vec<(i64, Vec<u8>, String)>) {
+    let mut source = connector.open(Slice::WHOLE, &connector.start(0, 1).await.unwrap()).await.unwrap();
+    let (mut messages, mut refused) = (Vec::new(), Vec::new());
+    while let Some(batch) = source.next().await.unwrap() {
+        messages.extend((0..batch.len()).map(|row| String::from_utf8(batch.value(row).unwrap().to_vec()).unwrap()));
+        let rejected = source.rejected();
+        for (row, reason) in rejected.iter().flat_map(|r| r.reasons.iter().enumerate().map(move |(i, reason)| ((r, i), reason))) {
+            refused.push((row.0.rows.offsets[row.1], row.0.rows.value(row.1).unwrap().to_vec(), reason.clone()));
+        }
+        assert!(source.rejected().is_none(), "each is told once");
+    }
+    (messages, refused)
+}
+
+#[tokio::test]
+async fn a_csv_record_that_is_wrong_is_rejected_as_it_stands_and_the_others_are_read() {
+    let bad = |offset: i64, value: &[u8], reason: &str| (offset, value.to_vec(), format!("{reason} file=a.csv"));
+    for (content, messages, refused) in [
+        (
+            &b"a,b\n1,2\n\n3\n4,5,6\r\n7,8\n"[..],
+            vec![r#"{"a":"1","b":"2"}"#, r#"{"a":"7","b":"8"}"#],
+            vec![
+                bad(2, b"3", "the record has another number of fields than there are columns: fields=1 columns=2 record=3"),
+                bad(3, b"4,5,6", "the record has another number of fields than there are columns: fields=3 columns=2 record=4"),
+            ],
+        ),
+        (
+            b"a\n\xff\nx\n",
+            vec![r#"{"a":"x"}"#],
+            vec![bad(1, b"\xff", "the record is not UTF-8: convert the file, for example with iconv: field=1 record=2")],
+        ),
+        (
+            b"a,b\r\n1,\"x\r\n3,4\r\n5,6\r\n",
+            vec![r#"{"a":"3","b":"4"}"#, r#"{"a":"5","b":"6"}"#],
+            vec![bad(1, b"1,\"x", "a quote is never closed; here is the record's first line record=2")],
+        ),
+        (
+            b"a\nx\"y\n\"",
+            vec![r#"{"a":"x\"y"}"#],
+            vec![bad(2, b"\"", "a quote is never closed; here is the record's first line record=3")],
+        ),
+        (
+            b"a\n\"never closed, on and on\nand on and on and on\nx\n",
+            vec![r#"{"a":"and on and on and on"}"#, r#"{"a":"x"}"#],
+            vec![bad(
+                1,
+                b"\"never closed, on and",
+                "the record is longer than `max_line`, or a quote is never closed; here is its first line: limit=21 record=2",
+            )],
+        ),
+    ] {
+        let folder = folder(&[("a.csv", content)]);
+        let found = sorted_out(&connector(&folder, "a.csv", json!({"max_line": "21B"}))).await;
+        assert_eq!(
+            found,
+            (messages.into_iter().map(str::to_string).collect(), refused),
+            "{:?}",
+            String::from_utf8_lossy(content)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_rejected_with_its_file_and_place() {
+    let folder = folder(&[("a.jsonl", b"1\n22222\n3\n")]);
+    let (messages, refused) = sorted_out(&connector(&folder, "a.jsonl", json!({"max_line": "3B"}))).await;
+    assert_eq!(messages, ["1", "3"]);
+    let reason = "the line is longer than `max_line`, and only its beginning is here: line=2 byte=2 bytes=5 limit=3 file=a.jsonl";
+    assert_eq!(refused, [(1, b"222".to_vec(), reason.to_string())]);
 }
 
 #[tokio::test]
