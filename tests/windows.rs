@@ -256,7 +256,7 @@ fn killed_at_random_moments_every_windows_row_is_in_the_table_once() {
     // Each partition in order of time, so that none is late.
     let mut sorted = clicks.clone();
     sorted.sort_by_key(|click| click.time);
-    broker.produce("windows", sorted.iter().enumerate().map(|(i, click)| Record::value(line(click)).to((i % 4) as i32)));
+    broker.produce("windows", sorted.iter().enumerate().map(|(i, click)| Record::value(line(click).trim_end()).to((i % 4) as i32)));
     let mut job = Job::new(&format!(
         "
 pipeline: windows
@@ -315,7 +315,7 @@ fn windows_fire_again_for_late_messages_and_say_which_pane_it_is() {
     // Ahead of any clock, so that the watermark goes by the messages alone.
     let begin = 4_000_000_000_000;
     let put = |t: i64, amount: i64| {
-        broker.produce("panes", [Record::value(line(&Click { user: "u".into(), time: begin + t, amount })).to(0)])
+        broker.produce("panes", [Record::value(line(&Click { user: "u".into(), time: begin + t, amount }).trim_end()).to(0)])
     };
     let job = Job::new(&format!(
         "
