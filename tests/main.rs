@@ -2,6 +2,7 @@
 mod bad_input;
 mod compiled_languages;
 mod connectors;
+mod examples;
 mod fuzz;
 mod guests;
 mod harness;

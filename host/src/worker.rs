@@ -546,6 +546,8 @@ impl Sinks {
                 Target::Route(route) => match self.takers.get(&route) {
                     Some(takers) => takers,
                     None if route == Route::DEAD_LETTER => return Err(no_dead_letters(&batch)),
+                    // Counted and told of where they were found.
+                    None if route == Route::LATE => continue,
                     None => return Err(Error::bug("a route that no sink takes").with("route", route.0)),
                 },
             };

@@ -1,6 +1,6 @@
 //! The front of a keyed step: from messages to fragments.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::{Array, BinaryArray, UInt32Array};
@@ -42,12 +42,15 @@ pub struct Front {
     /// The group of each row; `NONE` where it has none.
     of_row: Vec<u32>,
     late: IntCounter,
+    late_told: Option<Instant>,
     events: IntCounter,
     rejected: IntCounter,
     failed: IntCounter,
 }
 
 const NONE: u32 = u32::MAX;
+/// A late message is told of so often.
+const LATE_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 impl Front {
     /// Starts the front on one of `workers`.
@@ -62,6 +65,7 @@ impl Front {
             index: HashTable::new(),
             of_row: Vec::new(),
             late: metrics::STEP_LATE.with_label_values(&step),
+            late_told: None,
             events: metrics::STEP_EVENTS_IN.with_label_values(&step),
             rejected: metrics::STEP_REJECTED.with_label_values(&[&*settings.step, "refused"]),
             failed: metrics::STEP_REJECTED.with_label_values(&[&*settings.step, "failed"]),
@@ -118,6 +122,18 @@ impl Front {
         }
         if !late.is_empty() {
             self.late.inc_by(late.len() as u64);
+            if self.late_told.is_none_or(|told| told.elapsed() >= LATE_TOLD_EVERY) {
+                self.late_told = Some(Instant::now());
+                let row = late[0] as usize;
+                tracing::warn!(
+                    step = %self.settings.step,
+                    partition = batch.partitions[row],
+                    offset = batch.offsets[row],
+                    event_time_ms = batch.event_times[row],
+                    clock_ms = clock(row),
+                    "late: its window was closed (one of them; all go to sinks that take `late`)",
+                );
+            }
             cx.out.push((Route::LATE, batch.take(&late)?));
         }
         let good: Vec<u32> = (0..batch.len() as u32).filter(|row| !keyless(row) && late.binary_search(row).is_err()).collect();

@@ -1,0 +1,100 @@
+//! Every folder of `examples` is run: what comes out is in its `expected.jsonl`, or is looked at by a test named here.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::harness::kafka::{Record, broker};
+use crate::harness::weir::Job;
+use crate::harness::{root, table};
+
+/// Examples that need more than a file to compare with, and where they are run.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("kafka-to-iceberg", "kafka_to_iceberg_fills_its_table"),
+    ("languages", "compiled_languages, languages"),
+    ("quickstart", "the_quickstart_fills_its_table"),
+];
+
+/// A folder in which an example's paths lead to the repository, and what it writes does not.
+fn apart(example: &str) -> Job {
+    let job = Job::new("");
+    for name in ["examples", "target"] {
+        symlink(root().join(name), job.path(name)).unwrap();
+    }
+    let file = std::fs::read_to_string(root().join("examples").join(example).join("pipeline.yaml")).unwrap();
+    job.write("pipeline.yaml", file);
+    job
+}
+
+fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+    lines.sort();
+    lines
+}
+
+fn examples() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("examples")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_example_gives_what_it_says_straight_or_killed_and_resumed_with_other_workers() {
+    for example in examples() {
+        let expected = Path::new(&root()).join("examples").join(&example).join("expected.jsonl");
+        if !expected.exists() {
+            assert!(ELSEWHERE.iter().any(|(name, _)| *name == example), "{example} has no expected.jsonl and no test of its own");
+            continue;
+        }
+        let expected = sorted(&std::fs::read_to_string(expected).unwrap());
+        let out = format!("demo-data/{example}/out.jsonl");
+        let straight = apart(&example);
+        straight.weir(&["run", "pipeline.yaml", "--set", "workers=1", "--json"]).ok();
+        assert_eq!(sorted(&straight.read(&out)), expected, "{example}");
+        let mut killed = apart(&example);
+        for (point, workers) in [("manifest.created:1", 2), ("commit.sent:1", 2), ("-", 3)] {
+            match point {
+                "-" => killed.unset("WEIR_CRASH"),
+                point => killed.set("WEIR_CRASH", point),
+            };
+            let workers = format!("workers={workers}");
+            let ended = killed.weir(&["run", "pipeline.yaml", "--set", &workers, "--set", "checkpoint.interval=5ms", "--json"]);
+            assert!(ended.code == Some(0) || ended.signal == Some(9), "{example}: {ended:?}");
+        }
+        assert_eq!(sorted(&killed.read(&out)), expected, "{example}, killed and resumed");
+    }
+}
+
+#[test]
+fn the_quickstart_fills_its_table() {
+    let job = apart("quickstart");
+    job.weir(&["run", "pipeline.yaml", "--set", "sources.0.generator.count=5000"]).ok();
+    let head = job.weir(&["head", "pipeline.yaml"]).ok();
+    assert!(head.stdout.lines().count() > 5, "{}", head.stdout);
+    let warehouse = job.path("demo-data/warehouse");
+    let uri = format!("sqlite:///{}", warehouse.join("catalog.db").display());
+    let place = format!("file://{}", warehouse.display());
+    let found = table::python("read_table.py", &["--catalog", "sql", &uri, &place, "--table", "demo.events"]);
+    assert_eq!(found["rows"], 5000);
+}
+
+#[test]
+fn kafka_to_iceberg_fills_its_table() {
+    let broker = broker();
+    let job = apart("kafka-to-iceberg");
+    let file = job.read("pipeline.yaml");
+    let topic = file.lines().find_map(|line| line.split_once("topic:")).unwrap().1.trim().trim_end_matches([',', '}']).to_string();
+    let topic = topic.split([',', '}']).next().unwrap().trim().to_string();
+    broker.create_topic(&topic, 2, &[]);
+    let message = |n: i64| {
+        let id = format!("id-{n}");
+        Record::value(json!({"id": id, "logStreamId": 1_000_001 + n, "message": "m", "email": "a@example.org"}).to_string())
+    };
+    broker.produce(&topic, (0..1000).map(|n| message(n).to((n % 2) as i32)));
+    let brokers = format!("sources.0.kafka.brokers={}", broker.bootstrap());
+    let set = ["--set", &brokers, "--set", "sources.0.kafka.until=latest", "--json"];
+    let ended = job.weir(&[&["run", "pipeline.yaml"], &set[..]].concat()).ok();
+    let summary = ended.summary();
+    let rows: u64 = summary["sinks"].as_object().unwrap().values().map(|sink| sink["rows"].as_u64().unwrap()).sum();
+    assert_eq!(rows, 1000, "{summary}");
+}
