@@ -81,20 +81,18 @@ fn the_quickstart_fills_its_table() {
 #[test]
 fn kafka_to_iceberg_fills_its_table() {
     let broker = broker();
-    let job = apart("kafka-to-iceberg");
-    let file = job.read("pipeline.yaml");
-    let topic = file.lines().find_map(|line| line.split_once("topic:")).unwrap().1.trim().trim_end_matches([',', '}']).to_string();
-    let topic = topic.split([',', '}']).next().unwrap().trim().to_string();
-    broker.create_topic(&topic, 2, &[]);
+    broker.create_topic("example_events", 2, &[]);
     let message = |n: i64| {
         let id = format!("id-{n}");
-        Record::value(json!({"id": id, "logStreamId": 1_000_001 + n, "message": "m", "email": "a@example.org"}).to_string())
+        Record::value(json!({"id": id, "logStreamId": 1_000_001 + n, "message": "m", "ts": "2026-12-03T04:34:00Z", "email": "a@example.org"}).to_string())
     };
-    broker.produce(&topic, (0..1000).map(|n| message(n).to((n % 2) as i32)));
-    let brokers = format!("sources.0.kafka.brokers={}", broker.bootstrap());
-    let set = ["--set", &brokers, "--set", "sources.0.kafka.until=latest", "--json"];
-    let ended = job.weir(&[&["run", "pipeline.yaml"], &set[..]].concat()).ok();
-    let summary = ended.summary();
-    let rows: u64 = summary["sinks"].as_object().unwrap().values().map(|sink| sink["rows"].as_u64().unwrap()).sum();
-    assert_eq!(rows, 1000, "{summary}");
+    broker.produce("example_events", (0..1000).map(|n| message(n).to((n % 2) as i32)));
+    let mut job = apart("kafka-to-iceberg");
+    job.set("KAFKA_BROKERS", broker.bootstrap()).set("KAFKA_TOPIC", "example_events");
+    job.weir(&["run", "pipeline.yaml", "--set", "sources.0.kafka.until=latest"]).ok();
+    let warehouse = job.path("demo-data/kafka-to-iceberg/warehouse");
+    let uri = format!("sqlite:///{}", warehouse.join("catalog.db").display());
+    let place = format!("file://{}", warehouse.display());
+    let found = table::python("read_table.py", &["--catalog", "sql", &uri, &place, "--table", "web.events", "--distinct", "id"]);
+    assert_eq!((&found["rows"], &found["distinct"]), (&json!(1000), &json!(1000)));
 }

@@ -214,9 +214,8 @@ fn a_partition_that_never_had_a_message_holds_no_window_back_and_last_years_mess
     let broker = broker();
     broker.create_topic("idle", 3, &[]);
     let last_year = 1_700_000_000_000i64;
-    let record = |n: i64| {
-        Record::value(json!({"user": "u", "t": last_year + n * 100, "amount": 1}).to_string()).to((n % 2) as i32)
-    };
+    let record =
+        |n: i64| Record::value(json!({"user": "u", "t": last_year + n * 100, "amount": 1}).to_string()).to((n % 2) as i32);
     broker.produce("idle", (0..600).map(record));
     let job = Job::new(&format!(
         "
@@ -256,7 +255,8 @@ fn killed_at_random_moments_every_windows_row_is_in_the_table_once() {
     // Each partition in order of time, so that none is late.
     let mut sorted = clicks.clone();
     sorted.sort_by_key(|click| click.time);
-    broker.produce("windows", sorted.iter().enumerate().map(|(i, click)| Record::value(line(click).trim_end()).to((i % 4) as i32)));
+    broker
+        .produce("windows", sorted.iter().enumerate().map(|(i, click)| Record::value(line(click).trim_end()).to((i % 4) as i32)));
     let mut job = Job::new(&format!(
         "
 pipeline: windows
@@ -376,7 +376,12 @@ fn messages_without_key_or_time_are_dead_letters_that_say_why() {
     assert_eq!(summary["sinks"]["file"]["rows"], 1, "{summary}");
     let dead = job.read("dead.jsonl");
     assert_eq!(dead.lines().count(), 4, "{dead}");
-    for words in ["no key: the field is missing or null pointer=/user", "no event time: it is missing or null pointer=/t", "found=x", "not JSON"] {
+    for words in [
+        "no key: the field is missing or null pointer=/user",
+        "no event time: it is missing or null pointer=/t",
+        "found=x",
+        "not JSON",
+    ] {
         assert!(dead.contains(words), "{words}: {dead}");
     }
 }

@@ -21,8 +21,8 @@ use crate::operators::aggregate::{Back, Checkpointed, Front};
 use crate::operators::event_time::EventTime;
 use crate::sink::{Distribution, Epoch, Prepared, Writer};
 use crate::source::Position;
-use crate::watermark::{Clocks, Held};
 use crate::waits::Waits;
+use crate::watermark::{Clocks, Held};
 
 /// What sources and workers report to the coordinator.
 #[derive(Debug)]
@@ -439,7 +439,6 @@ impl Exchange {
         }
         Ok(())
     }
-
 }
 
 async fn send_all(senders: &[Sender<Element>], barrier: Barrier) -> Result<()> {

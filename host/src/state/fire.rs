@@ -101,7 +101,10 @@ impl State {
             ends.iter().any(|(end, ..)| slot.from <= *end && *end <= last)
         };
         let tables = self.groups[usize::from(group)].iter();
-        tables.filter(|(slot, table)| table.is_cold() && fires(slot)).map(|(slot, table)| (*slot, table.sections().to_vec())).collect()
+        tables
+            .filter(|(slot, table)| table.is_cold() && fires(slot))
+            .map(|(slot, table)| (*slot, table.sections().to_vec()))
+            .collect()
     }
 
     /// A table from sections, for [`State::fire`].
@@ -197,9 +200,8 @@ impl State {
         // The fragments of a window lie in the tables in memory and, of cold ones, in what was read back.
         let cold = warmed.iter().filter(|(slot, _)| within(slot)).map(|(_, table)| table);
         let sources: Vec<&Table> = cold.chain(tables.iter().filter(|(slot, _)| within(slot)).map(|(_, table)| table)).collect();
-        let wanted = |key: Key<'_>| {
-            !changed_only || changed.find(key.1, |(slot, entry)| tables[slot].key_of(*entry) == key).is_some()
-        };
+        let wanted =
+            |key: Key<'_>| !changed_only || changed.find(key.1, |(slot, entry)| tables[slot].key_of(*entry) == key).is_some();
         let mut fired: Vec<(Vec<u8>, bool, u64)> = Vec::new();
         let mut seen: HashTable<(u32, u32)> = HashTable::new();
         let mut lists: Vec<Vec<(u32, u32)>> = Vec::new();

@@ -137,8 +137,8 @@ impl Table {
     /// An entry's key with its hash.
     pub fn key_of(&self, entry: u32) -> Key<'_> {
         let entry = &self.entries[entry as usize];
-        let key = (entry.key_length != NONE)
-            .then(|| &self.buffer[entry.key_at as usize..(entry.key_at + entry.key_length) as usize]);
+        let key =
+            (entry.key_length != NONE).then(|| &self.buffer[entry.key_at as usize..(entry.key_at + entry.key_length) as usize]);
         (key, entry.hash)
     }
 
@@ -569,9 +569,8 @@ impl Table {
                 let found = match own_windows {
                     false => self.find(key),
                     true => {
-                        let same = |entry: &&u32| {
-                            self.key_of(**entry) == key && self.entries[**entry as usize].start == record.start
-                        };
+                        let same =
+                            |entry: &&u32| self.key_of(**entry) == key && self.entries[**entry as usize].start == record.start;
                         self.index.iter_hash(key.1).find(same).copied()
                     }
                 };

@@ -327,8 +327,7 @@ fn windows_hold_what_a_computation_over_all_events_finds() {
 
 #[test]
 fn a_batch_fires_once_it_has_enough_or_has_waited_long_enough() {
-    let rules =
-        Rules { windows: Windows::Batch { rows: 3, age_ms: 50 }, lateness_ms: 0, early: false, discarding: false };
+    let rules = Rules { windows: Windows::Batch { rows: 3, age_ms: 50 }, lateness_ms: 0, early: false, discarding: false };
     let mut world = World::new(rules, 2, 1, 0);
     let event = |key: &str, id: u32| Event { partition: 0, key: Some(key.into()), time: i64::from(id), id };
     world.feed(&[event("a", 0), event("a", 1), event("b", 2)]);
@@ -357,7 +356,12 @@ fn a_window_is_written_once_however_many_checkpoints_it_lives_through() {
     let mut written = 0;
     for epoch in 0..200u32 {
         let events: Vec<Event> = (0..100)
-            .map(|n| Event { partition: 0, key: Some(format!("key{n}").into_bytes()), time: i64::from(epoch), id: epoch * 100 + n })
+            .map(|n| Event {
+                partition: 0,
+                key: Some(format!("key{n}").into_bytes()),
+                time: i64::from(epoch),
+                id: epoch * 100 + n,
+            })
             .collect();
         world.feed(&events);
         let before: usize = world.runs.values().map(Vec::len).sum();

@@ -157,12 +157,5 @@ fn inspect(engine: &Engine, component: &Component, is_component: bool, size_byte
         )
         .with("contract", contract));
     }
-    Ok(Facts {
-        form: if is_component { "component" } else { "core module" },
-        world,
-        contract,
-        imports,
-        exports,
-        size_bytes,
-    })
+    Ok(Facts { form: if is_component { "component" } else { "core module" }, world, contract, imports, exports, size_bytes })
 }

@@ -260,7 +260,11 @@ impl Emitter {
         let mut rows = BatchBuilder::new(panes.len(), accumulators.value_data().len());
         for (i, _) in panes.iter().enumerate() {
             let key = keys.is_valid(i).then(|| keys.value(i));
-            rows.push(key, Some(accumulators.value(i)), Origin { partition: self.worker, offset: self.emitted, published: now_ms });
+            rows.push(
+                key,
+                Some(accumulators.value(i)),
+                Origin { partition: self.worker, offset: self.emitted, published: now_ms },
+            );
             self.emitted += 1;
         }
         let mut rows = rows.finish(now_ms);
