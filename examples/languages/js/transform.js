@@ -21,17 +21,19 @@ export const { configure, transform } = transformer(({ large_from: largeFrom = 1
       const order = parse(text);
       check(whole(order.id), "id: expected a whole number");
       const key = String(order.id);
-      if (order.deleted === true) return out.emit(null, { key, attributes: {} });
-      const { email, amount, ts, note = "" } = order;
+      const { deleted, email, amount, ts, note } = order;
+      check(deleted == null || typeof deleted === "boolean", "deleted: expected true or false");
+      if (deleted) return out.emit(null, { key });
       const at = typeof email === "string" ? email.indexOf("@") : -1;
       check(at >= 1, "email: expected an address");
       check(whole(amount) && amount >= 0, "amount: expected a whole number of cents");
-      check(ts === undefined || whole(ts), "ts: expected milliseconds");
-      check(typeof note === "string", "note: expected a text");
+      check(ts == null || whole(ts), "ts: expected milliseconds");
+      check(note == null || typeof note === "string", "note: expected a text");
       const size = amount >= largeFrom ? "large" : "small";
+      const first = String.fromCodePoint(email.codePointAt(0));
+      const checked = { id: order.id, email: first + "***" + email.slice(at), amount, size, note: note ?? "" };
       const route = size === "large" ? "large" : undefined;
-      const checked = { id: order.id, email: email[0] + "***" + email.slice(at), amount, size, note };
-      out.json(checked, { key, eventTime: ts, attributes: { size }, route });
+      out.json(checked, { key, eventTime: ts ?? undefined, add: { size }, route });
     },
   };
 });

@@ -38,16 +38,22 @@ class Orders:
         order = parse(value)
         number = order.get("id")
         check(whole(number), "id: expected a whole number")
-        if order.get("deleted") is True:
-            return out.emit(None, key=str(number), attributes={})
-        email, amount = order.get("email"), order.get("amount")
+        deleted = order.get("deleted")
+        check(deleted is None or type(deleted) is bool, "deleted: expected true or false")
+        if deleted:
+            return out.emit(None, key=str(number))
+        email, amount, time, note = order.get("email"), order.get("amount"), order.get("ts"), order.get("note")
         at = email.find("@") if type(email) is str else -1
         check(at >= 1, "email: expected an address")
         check(whole(amount) and amount >= 0, "amount: expected a whole number of cents")
-        time, note = order.get("ts", message.event_time), order.get("note", "")
-        check(whole(time), "ts: expected milliseconds")
-        check(type(note) is str, "note: expected a text")
+        check(time is None or whole(time), "ts: expected milliseconds")
+        check(note is None or type(note) is str, "note: expected a text")
         size = "large" if amount >= self.large_from else "small"
-        checked = {"id": number, "email": f"{email[0]}***{email[at:]}", "amount": amount, "size": size, "note": note}
-        route = "large" if size == "large" else None
-        out.json(checked, key=str(number), event_time=time, attributes={"size": size}, route=route)
+        checked = {"id": number, "email": f"{email[0]}***{email[at:]}", "amount": amount, "size": size, "note": note or ""}
+        out.json(
+            checked,
+            key=str(number),
+            event_time=message.event_time if time is None else time,
+            attributes=[*message.attributes, ("size", size)],
+            route="large" if size == "large" else None,
+        )

@@ -55,7 +55,7 @@ export class Emitter {
     this.emit(JSON.stringify(value), changes);
   }
 
-  change(row, { key, eventTime, attributes, route }) {
+  change(row, { key, eventTime, attributes, add, route }) {
     // What can fail comes first: nothing is noted of a row that is not emitted.
     const number = route === undefined ? 0 : this.number(route);
     if (eventTime !== undefined && !Number.isSafeInteger(eventTime)) {
@@ -64,7 +64,11 @@ export class Emitter {
     }
     if (key !== undefined && !isPiece(key)) throw new TypeError("a key is a text, a Uint8Array or null");
     if (attributes !== undefined) {
-      this.attributes[row] = flat(attributes);
+      this.attributes[row] = flat([], attributes);
+    } else if (add !== undefined) {
+      const message = this.message;
+      const kept = message.firstAttribute === message.lastAttribute ? [] : flat([], message.attributes);
+      this.attributes[row] = flat(kept, add);
     }
     if (key !== undefined) this.keys[row] = key;
     if (eventTime !== undefined) this.times[row] = eventTime;
@@ -172,9 +176,8 @@ export class Emitter {
   }
 }
 
-/** Attributes as name, value, name, value, … */
-function flat(attributes) {
-  const list = [];
+/** Adds attributes to a list of name, value, name, value, … */
+function flat(list, attributes) {
   if (Array.isArray(attributes)) for (const [name, value] of attributes) list.push(name, value);
   else for (const name in attributes) list.push(name, attributes[name]);
   for (let i = 1; i < list.length; i += 2) {

@@ -39,6 +39,8 @@ export interface Changes {
   eventTime?: number | bigint;
   /** All attributes of the row, instead of the message's. */
   attributes?: Record<string, Bytes> | [name: string, value: Bytes][];
+  /** Attributes of the row beside the message's. */
+  add?: Record<string, Bytes> | [name: string, value: Bytes][];
   /** One of `routes`; without it, the main output. */
   route?: string;
 }

@@ -47,6 +47,17 @@ test("rows keep what is not changed", () => {
   ]);
 });
 
+test("attributes are added beside the message's, or replace them", () => {
+  const module = transformer(() => ({
+    transform(message, out) {
+      out.emit("added", { add: { b: "2" } });
+      out.emit("replaced", { attributes: [["c", message.attribute("a")]] });
+    },
+  }));
+  const { rows } = run(module, null, ["x", { value: "y", attributes: { a: "1" } }]);
+  assert.deepEqual(rows.map(({ attributes }) => attributes), [{ b: "2" }, { c: null }, { a: "1", b: "2" }, { c: "1" }]);
+});
+
 test("a tombstone is not an empty value", () => {
   const { values } = run(commanded, null, ["tombstone", "empty", { key: "k" }, "bytes"]);
   assert.deepEqual(values, [null, "", null, "bytes"]);

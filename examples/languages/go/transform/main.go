@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"weir/udf"
 	"weir/udf/transformer"
@@ -89,7 +90,7 @@ func (o *orders) Transform(m udf.Message, out *udf.Emitter) error {
 	key := strconv.AppendInt(nil, *in.ID, 10)
 	if in.Deleted {
 		// Without a value: a tombstone.
-		out.EmitRow(udf.Row{Key: key, EventTimeMs: m.EventTimeMs()})
+		out.EmitRow(udf.Row{Key: key, EventTimeMs: m.EventTimeMs(), Attributes: m.Attributes()})
 		return nil
 	}
 	return o.emit(m, in, key, out)
@@ -111,13 +112,14 @@ func (o *orders) emit(m udf.Message, in order, key []byte, out *udf.Emitter) err
 	if in.Ts != nil {
 		eventTimeMs = *in.Ts
 	}
+	_, first := utf8.DecodeRuneInString(in.Email)
 	o.buffer.Reset()
-	if err := o.encoder.Encode(checked{*in.ID, in.Email[:1] + "***" + in.Email[at:], *in.Amount, size, in.Note}); err != nil {
+	if err := o.encoder.Encode(checked{*in.ID, in.Email[:first] + "***" + in.Email[at:], *in.Amount, size, in.Note}); err != nil {
 		return err
 	}
 	out.EmitRow(udf.Row{
 		Key: key, Value: bytes.TrimSuffix(o.buffer.Bytes(), []byte("\n")), EventTimeMs: eventTimeMs, Route: route,
-		Attributes: []udf.Attribute{{Name: "size", Value: []byte(size)}},
+		Attributes: append(m.Attributes(), udf.Attribute{Name: "size", Value: []byte(size)}),
 	})
 	return nil
 }
