@@ -4,13 +4,13 @@ import { transformer } from "weir-udf";
 
 const whole = Number.isSafeInteger;
 
-function check(holds, reason) {
-  if (!holds) throw new Error(reason);
+function fail(reason) {
+  throw new Error(reason);
 }
 
 export const { configure, transform } = transformer(({ large_from: largeFrom = 10_000, ...unknown }) => {
-  for (const name in unknown) throw new Error(`config: ${name}: no such setting`);
-  check(whole(largeFrom) && largeFrom >= 1, "config: large_from: expected a whole number of at least 1");
+  for (const name in unknown) fail(`config: ${name}: no such setting`);
+  if (!whole(largeFrom) || largeFrom < 1) fail("config: large_from: expected a whole number of at least 1");
 
   return {
     routes: ["large"],
@@ -18,33 +18,29 @@ export const { configure, transform } = transformer(({ large_from: largeFrom = 1
     transform(message, out) {
       const text = message.text();
       if (text === null) return out.forward();
-      const order = parse(text);
-      check(whole(order.id), "id: expected a whole number");
-      const key = String(order.id);
-      const { deleted, email, amount, ts, note } = order;
-      check(deleted == null || typeof deleted === "boolean", "deleted: expected true or false");
-      if (deleted) return out.emit(null, { key });
+      const { id, deleted, email, amount, ts, note } = parse(text);
+      if (!whole(id)) fail("id: expected a whole number");
+      if (deleted != null && typeof deleted !== "boolean") fail("deleted: expected true or false");
+      if (deleted) return out.emit(null, { key: String(id) });
       const at = typeof email === "string" ? email.indexOf("@") : -1;
-      check(at >= 1, "email: expected an address");
-      check(whole(amount) && amount >= 0, "amount: expected a whole number of cents");
-      check(ts == null || whole(ts), "ts: expected milliseconds");
-      check(note == null || typeof note === "string", "note: expected a text");
+      if (at < 1) fail("email: expected an address");
+      if (!whole(amount) || amount < 0) fail("amount: expected a whole number of cents");
+      if (ts != null && !whole(ts)) fail("ts: expected milliseconds");
+      if (note != null && typeof note !== "string") fail("note: expected a text");
       const size = amount >= largeFrom ? "large" : "small";
       const first = String.fromCodePoint(email.codePointAt(0));
-      const checked = { id: order.id, email: first + "***" + email.slice(at), amount, size, note: note ?? "" };
+      const checked = { id, email: first + "***" + email.slice(at), amount, size, note: note ?? "" };
       const route = size === "large" ? "large" : undefined;
-      out.json(checked, { key, eventTime: ts ?? undefined, add: { size }, route });
+      out.json(checked, { key: String(id), eventTime: ts ?? undefined, add: { size }, route });
     },
   };
 });
 
 function parse(text) {
-  let order;
+  let order = null;
   try {
     order = JSON.parse(text);
-  } catch {
-    order = null;
-  }
-  check(order !== null && typeof order === "object" && !Array.isArray(order), "not a JSON object");
+  } catch {}
+  if (order === null || typeof order !== "object" || Array.isArray(order)) fail("not a JSON object");
   return order;
 }

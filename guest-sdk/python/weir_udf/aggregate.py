@@ -1,10 +1,9 @@
 """Aggregators: what the decorator makes of a class, and how it is run over groups, lists of fragments, and panes."""
 
-import json
 from dataclasses import dataclass
 
 from .columns import ABSENT, Batch, Output, Rejected, column_of, piece_of, rows_of
-from .message import Emitter, Message, reason_of
+from .message import Emitter, Message, parse, reason_of, unparse
 from .transform import configured, numbered, register
 
 TIMINGS = ("early", "on time", "late")
@@ -35,8 +34,9 @@ class Accumulated:
     rejected: Rejected
 
 
-def _encode_json(accumulator):
-    return json.dumps(accumulator, ensure_ascii=False, separators=(",", ":"))
+def parse_bytes(encoded):
+    """Reads an accumulator kept as JSON."""
+    return parse(encoded.decode())
 
 
 class Aggregator:
@@ -50,8 +50,8 @@ class Aggregator:
         self._built = built = configured(self._make, config)
         routes = list(getattr(built, "routes", self._routes))
         self._numbers = numbered(routes)
-        self._encode = getattr(built, "encode", _encode_json)
-        self._decode = getattr(built, "decode", json.loads)
+        self._encode = getattr(built, "encode", unparse)
+        self._decode = getattr(built, "decode", parse_bytes)
         return routes
 
     def accumulate(self, batch, groups) -> Accumulated:

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 # What the runtime looks for: a class with the world's functions. Errors that are meant for the host become its `err`.
 ENTRY = """
+import gc
 import {name}
 from componentize_py_types import Err
 from weir_udf.transform import Module
@@ -33,6 +34,10 @@ class WitWorld:
 
 for _name in {functions}:
     setattr(WitWorld, _name, _answering(getattr(Module.built, _name)))
+
+# What is there now stays; what a batch makes is rarely in circles, so looking for them can wait for many batches.
+gc.freeze()
+gc.set_threshold(200_000, 20)
 """
 
 FUNCTIONS = {

@@ -1,6 +1,7 @@
 """A message, and what takes what becomes of it. Both are one object for all messages of a batch."""
 
 import json
+from json.encoder import c_make_encoder, encode_basestring
 
 from .columns import KEEP, Attributes, Batch, Output, Rejected, column_of, piece_of, rows_of
 
@@ -67,14 +68,39 @@ class Message:
     def json(self):
         """The value as JSON; None for a tombstone. Rejects the message if it isn't JSON."""
         value = self.value
+        if value is None:
+            return None
         try:
-            return None if value is None else json.loads(value)
+            return parse(value.decode())
         except ValueError:
             raise ValueError("not JSON") from None
 
 
-# Built once: making an encoder costs more than using it.
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_scan = json.JSONDecoder().scan_once
+
+
+def parse(text):
+    """Reads JSON. What `json.loads` does around its scanner takes longer than the scanner on a small message."""
+    try:
+        found, end = _scan(text, 0)
+    except StopIteration:
+        return json.loads(text)
+    return found if end == len(text) else json.loads(text)
+
+
+def _refuse(value):
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+# Made once, for the same reason: `json.dumps` makes an encoder for each value.
+_encode = c_make_encoder and c_make_encoder(None, _refuse, encode_basestring, None, ":", ",", False, False, False)
+
+
+def unparse(value):
+    """Writes JSON, without spaces and with all characters as they are."""
+    if _encode is None:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return "".join(_encode(value, 0))
 
 
 class Emitter:
@@ -100,14 +126,18 @@ class Emitter:
         if route is None and self._forwarded == row:
             self._forwarded = row + 1
             return
+        if self._forwarded >= 0:
+            self._spell()
         if route is not None:
-            self._route(route, len(self._origins) if self._forwarded < 0 else self._spell())
-        self._append(row, KEEP)
+            self._route(route, len(self._origins))
+        self._origins.append(row)
+        self._values.append(KEEP)
 
-    def emit(self, value, *, key=KEEP, event_time=KEEP, attributes=KEEP, route=None):
+    def emit(self, value, *, key=KEEP, event_time=None, attributes=None, add=None, route=None):
         """Emits a row with this value: bytes, a text, or None for a tombstone. What isn't given is the message's.
 
-        `attributes`, a dict or a list of pairs, stands for all of the message's; `route` is one of `routes`, None the main output.
+        `attributes`, a dict or a list of pairs, stand for all of the message's, those of `add` come after them; `route` is one of
+        `routes`, None the main output.
         """
         value = value.encode() if type(value) is str else piece_of(value)
         row = len(self._origins) if self._forwarded < 0 else self._spell()
@@ -115,28 +145,25 @@ class Emitter:
             self._route(route, row)
         if key is not KEEP:
             self._keys[row] = key.encode() if type(key) is str else piece_of(key)
-        if event_time is not KEEP:
+        if event_time is not None:
             self._times[row] = int(event_time)
-        if attributes is not KEEP:
-            pairs = attributes.items() if isinstance(attributes, dict) else attributes
-            self._attributes[row] = [(name.encode(), piece_of(given)) for name, given in pairs]
-        self._append(self._message.row, value)
+        if attributes is not None:
+            self._attributes[row] = _pairs(attributes)
+        elif add is not None:
+            kept = self._batch.attributes.rows and self._message.attributes
+            self._attributes[row] = _pairs(kept) + _pairs(add)
+        self._origins.append(self._message.row)
+        self._values.append(value)
 
     def json(self, value, **changes):
         """Emits a row whose value is written as JSON. The rest is as with `emit`."""
-        self.emit(_to_json(value), **changes)
+        self.emit(unparse(value), **changes)
 
     def _route(self, route, row):
         number = self._numbers.get(route)
         if number is None:
             raise ValueError(f"the route `{route}` was not named in `routes`")
         self._routes[row] = number
-
-    def _append(self, origin, value):
-        if self._forwarded >= 0:
-            self._spell()
-        self._origins.append(origin)
-        self._values.append(value)
 
     def _spell(self):
         """Notes the rows one by one that were only counted: from here on something else happens."""
@@ -211,20 +238,27 @@ class Emitter:
         return bytes(routes)
 
     def _all_attributes(self, same):
-        old = self._batch.attributes
-        if not self._attributes and (same or not old.rows):
+        old, changed = self._batch.attributes, self._attributes
+        if not changed and (same or not old.rows):
             return old
-        message, rows, pairs = self._message, [], []
-        for row, origin in enumerate(self._origins):
-            of = self._attributes.get(row)
-            if of is None:
-                if not old.rows:
-                    continue
-                message.row = origin
-                of = [(name.encode(), value) for name, value in message.attributes]
-            rows.extend([row] * len(of))
-            pairs.extend(of)
+        if old.rows:
+            message = self._message
+            for row, origin in enumerate(self._origins):
+                if row not in changed:
+                    message.row = origin
+                    changed[row] = _pairs(message.attributes)
+            changed = dict(sorted(changed.items()))
+        rows = [row for row, pairs in changed.items() for _ in pairs]
+        pairs = [pair for of in changed.values() for pair in of]
         return Attributes(rows, column_of([name for name, _ in pairs]), column_of([value for _, value in pairs]))
+
+
+def _pairs(attributes):
+    """Attributes as pairs of bytes."""
+    if not attributes:
+        return []
+    pairs = attributes.items() if type(attributes) is dict else attributes
+    return [(name.encode(), value.encode() if type(value) is str else piece_of(value)) for name, value in pairs]
 
 
 def reason_of(error):
