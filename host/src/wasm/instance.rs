@@ -12,6 +12,7 @@ use wasmtime::{ResourceLimiter, Store, Trap};
 use super::engine::DEADLINE_TICK;
 use super::limits::Limits;
 use super::module::Module;
+use super::preview1;
 use super::v1;
 pub use super::v1::Output as Outcome;
 pub use super::v1::aggregate::{Accumulated, Panes};
@@ -49,6 +50,9 @@ struct Side {
     refused: AtomicBool,
     log_limit: u64,
     log_left: u64,
+    /// Standard output and error become lines of the log.
+    logs_stdio: bool,
+    stdio: [preview1::Lines; 2],
 }
 
 impl ResourceLimiter for Side {
@@ -64,6 +68,31 @@ impl ResourceLimiter for Side {
 
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         Ok(desired <= 200_000)
+    }
+}
+
+impl Side {
+    /// What a guest of WASI preview 1 writes to standard output (1) or error (2).
+    fn write_stdio(&mut self, to: u32, bytes: &[u8]) {
+        if !self.logs_stdio {
+            return;
+        }
+        let (lines, level) =
+            if to == 1 { (&mut self.stdio[0], v1::log::Level::Info) } else { (&mut self.stdio[1], v1::log::Level::Warn) };
+        for line in lines.push(bytes) {
+            v1::log::Host::log(self, level, line);
+        }
+    }
+}
+
+/// What a guest was in the middle of writing when it died may say why.
+impl Drop for Side {
+    fn drop(&mut self) {
+        for (lines, level) in [(0, v1::log::Level::Info), (1, v1::log::Level::Warn)] {
+            if let Some(line) = self.stdio[lines].finish() {
+                v1::log::Host::log(self, level, line);
+            }
+        }
     }
 }
 
@@ -110,6 +139,15 @@ impl Sandbox {
             v1::log::add_to_linker::<Side, SideData>(&mut linker, |side| side)
                 .map_err(|e| Error::bug("cannot link the log").because(format!("{e:#}")))?;
         }
+        linker
+            .instance(preview1::STDIO)
+            .and_then(|mut stdio| {
+                stdio.func_wrap("write", |mut store: wasmtime::StoreContextMut<'_, Side>, (to, bytes): (u32, Vec<u8>)| {
+                    store.data_mut().write_stdio(to, &bytes);
+                    Ok(())
+                })
+            })
+            .map_err(|e| Error::bug("cannot link the standard output").because(format!("{e:#}")))?;
         let side = Side {
             step: step.clone(),
             module: module.digest().clone(),
@@ -118,6 +156,8 @@ impl Sandbox {
             refused: AtomicBool::new(false),
             log_limit: limits.log.0,
             log_left: limits.log.0,
+            logs_stdio: grants.log,
+            stdio: Default::default(),
         };
         let mut store = Store::new(engine, side);
         store.limiter(|side| side);

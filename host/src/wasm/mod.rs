@@ -6,6 +6,7 @@ mod engine;
 mod instance;
 mod limits;
 mod module;
+mod preview1;
 mod v1;
 
 pub use engine::Engine;

@@ -9,6 +9,7 @@ use wasmtime::component::types::ComponentItem;
 
 use super::componentize::{componentize, is_component};
 use super::engine::Engine;
+use super::preview1;
 use crate::error::{Error, Result};
 
 /// The newest contract that this host speaks.
@@ -125,6 +126,10 @@ fn inspect(engine: &Engine, component: &Component, is_component: bool, size_byte
     for (name, item) in ty.imports(&engine.inner) {
         if let Some(version) = name.strip_prefix(TYPES) {
             contract = Some(version.to_string());
+            continue;
+        }
+        // Brought by our own adapter, not by the author.
+        if name == preview1::STDIO {
             continue;
         }
         // An instance that brings types only asks for nothing.

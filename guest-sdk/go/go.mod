@@ -1,0 +1,3 @@
+module weir/udf
+
+go 1.24
