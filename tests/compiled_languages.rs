@@ -103,3 +103,44 @@ fn passthrough_changes_nothing_in_each_language() {
         assert!(found == lines, "{language}");
     }
 }
+
+#[test]
+fn totals_of_keyed_windows_are_the_same_in_each_language_as_those_of_stats() {
+    let amount = |i: usize| (i * 7919) % 1000;
+    let line = |i: usize| format!(r#"{{"user":"u{}","amount":{},"ts":{}}}"#, i % 7, amount(i), i * 100);
+    let wrong = r#"{"user":"u0","amount":"x","ts":0}"#.to_string();
+    let lines: Vec<String> = std::iter::once(wrong).chain((0..3000).map(line)).collect();
+    // By user and minute: how many, and their sum.
+    let mut expected = std::collections::BTreeMap::new();
+    for i in 0..3000 {
+        let total = expected.entry((format!("u{}", i % 7), i / 600)).or_insert((0, 0));
+        *total = (total.0 + 1, total.1 + amount(i));
+    }
+    let expected: Vec<String> =
+        expected.into_iter().map(|((user, minute), (count, sum))| format!("{user} {minute} {count} {sum}")).collect();
+    let modules = LANGUAGES.map(|language| (format!("{language}_aggregate"), "amount"));
+    for (module, field) in modules.into_iter().chain([("stats".to_string(), "/amount")]) {
+        let job = Job::new(&format!(
+            "
+pipeline: totals
+workers: 2
+checkpoint: {{store: ./state, interval: 100ms}}
+sources: [file: {{path: in.jsonl, format: lines, event_time: {{field: /ts, format: ms}}}}]
+steps: [{{name: totals, aggregate: {}, key: /user, window: {{tumbling: 1m}}, config: {{field: {field}}}}}]
+sinks:
+  - file: {{path: out.jsonl}}
+  - file: {{name: dead, path: dead.jsonl, from: dead_letter}}
+  - file: {{name: late, path: late.jsonl, from: late}}",
+            guest(&module).display()
+        ));
+        job.write("in.jsonl", lines.join("\n") + "\n");
+        job.run().ok();
+        let minute = |row: &Value| row["window_start"].as_str().unwrap()[14..16].parse::<usize>().unwrap();
+        let shown = |row: &Value| format!("{} {} {} {}", row["user"].as_str().unwrap(), minute(row), row["count"], row["sum"]);
+        let mut found: Vec<String> = rows(&job, "out.jsonl").iter().map(shown).collect();
+        found.sort();
+        assert_eq!(found, expected, "{module}");
+        let letters = rows(&job, "dead.jsonl");
+        assert_eq!(letters.len(), 1, "{module}: {letters:?}");
+    }
+}
