@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 
-use crate::harness::kafka::{Broker, broker};
+use crate::harness::kafka::{Broker, Record, broker};
 use crate::harness::weir::{Ended, Job, wait_for};
 use crate::harness::{guest, rest, scaled, table};
 
@@ -23,20 +23,22 @@ fn rows() -> u64 {
 }
 
 /// Which catalog a job uses.
-enum Catalog {
+enum Catalog<'a> {
     Sqlite,
-    Rest(&'static rest::Catalog),
+    Rest(&'a rest::Catalog),
 }
 
-struct Trial {
+struct Trial<'a> {
     job: Job,
-    catalog: Catalog,
+    catalog: Catalog<'a>,
     table: String,
+    topic: String,
+    brokers: String,
 }
 
-impl Trial {
+impl Trial<'_> {
     /// A pipeline from a topic through `map` into a table, that ends once it has read what is there now.
-    fn new(name: &str, topic: &str, broker: &Broker, catalog: Catalog, extra: &str) -> Trial {
+    fn new<'a>(name: &str, topic: &str, broker: &Broker, catalog: Catalog<'a>, extra: &str) -> Trial<'a> {
         let table = format!("{name}.clicks");
         let place = match &catalog {
             Catalog::Sqlite => "catalog: {type: sql, uri: 'sqlite:./warehouse/catalog.db'}, warehouse: ./warehouse".to_string(),
@@ -60,7 +62,7 @@ sinks:
             map = guest("map").display(),
         ));
         job.write("schema.json", SCHEMA);
-        Trial { job, catalog, table }
+        Trial { job, catalog, table, topic: topic.to_string(), brokers: broker.bootstrap().to_string() }
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -70,12 +72,18 @@ sinks:
         }
     }
 
-    /// What PyIceberg finds in the table.
-    fn read(&self) -> Value {
+    /// What PyIceberg finds in the table where `filter` holds.
+    fn read(&self, filter: &str) -> Value {
         let mut arguments = self.arguments();
-        arguments.extend(["--table".into(), self.table.clone(), "--distinct".into(), "id".into()]);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        arguments.extend(["--table".into(), self.table.clone()]);
+        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        arguments.extend(["--where", filter, "--distinct", "id", "--checksum", "id", "stream", "message"]);
         table::python("read_table.py", &arguments)
+    }
+
+    /// What confluent-kafka finds in the topic: the same facts, made without us.
+    fn sent(&self) -> Value {
+        table::python("topic_sum.py", &[&self.brokers, &self.topic, "id", "logStreamId", "message"])
     }
 
     /// Has another program change the table.
@@ -86,11 +94,14 @@ sinks:
         table::python("foreign_writer.py", &arguments)
     }
 
-    /// Asserts that each of `rows` messages is in the table once, and none among the dead letters.
+    /// Asserts that each of `rows` messages is in the table once, with every value as sent, and none among the dead
+    /// letters. Rows of other writers are left out.
     fn exactly(&self, rows: u64) -> Value {
-        let found = self.read();
-        assert_eq!(found["rows"], rows, "rows in the table: {}", found["rows"]);
-        assert_eq!(found["distinct"], rows, "distinct ids in the table: {}", found["distinct"]);
+        let (sent, found) = (self.sent(), self.read("id not like 'foreign-%'"));
+        assert_eq!(sent["rows"], rows, "messages in the topic: {sent}");
+        for fact in ["rows", "distinct", "checksum"] {
+            assert_eq!(found[fact], sent[fact], "{fact} of the table and of the topic");
+        }
         assert!(!self.job.path("dead.jsonl").exists() || self.job.read("dead.jsonl").is_empty());
         found
     }
@@ -144,7 +155,7 @@ fn every_message_is_in_the_table_once_through_a_rest_catalog_and_read_by_two_pro
 }
 
 /// Kills the process at each named step of the protocol, at its first and second pass, one after the other.
-fn killed_at_every_step(name: &str, catalog: Catalog) {
+fn killed_at_every_step(name: &str, catalog: Catalog<'_>) {
     let (broker, rows) = (broker(), rows());
     fill(broker, name, 8, rows);
     let mut trial = Trial::new(name, name, broker, catalog, "commit_rows: 5000");
@@ -254,10 +265,52 @@ fn other_writers_commit_compact_and_expire_in_between() {
         appended += 1;
     }
     running.wait().ok();
-    let found = trial.read();
-    // The foreign rows have ids of their own.
-    assert_eq!(found["rows"], found["distinct"], "{}", found["rows"]);
-    assert_eq!(found["rows"].as_u64().unwrap() - rows, appended, "each foreign append is one row");
+    trial.exactly(rows);
+    assert_eq!(trial.read("id like 'foreign-%'")["rows"], appended, "each foreign append is one row");
+}
+
+#[test]
+fn lost_replies_and_server_errors_around_a_commit_lose_and_double_nothing() {
+    let broker = broker();
+    broker.create_topic("faults", 4, &[]);
+    // A catalog of its own: the faults are for this test alone.
+    let catalog = rest::Catalog::start();
+    let mut trial = Trial::new("faults", "faults", broker, Catalog::Rest(&catalog), "");
+    let until = trial.job.read("pipeline.yaml");
+    trial.job.write("pipeline.yaml", until.replace(", until: latest", ""));
+    let mut running = trial.job.start();
+    // 0 hangs up without an answer. Eight in a row are more than a commit is tried: the pipeline restarts from its checkpoint.
+    let faults = [
+        ("before", 503, 1),
+        ("after", 503, 1),
+        ("before", 0, 1),
+        ("after", 0, 1),
+        ("after", 500, 2),
+        ("after", 504, 3),
+        ("before", 409, 2),
+        ("after", 409, 1),
+        ("before", 503, 8),
+        ("after", 0, 8),
+    ];
+    let mut sent = 0;
+    for (when, status, count) in faults {
+        catalog.fail(when, status, count);
+        while running.runs() && catalog.faults_left() > 0 {
+            let record = |n| Record::value(format!(r#"{{"id":"id-{n}","logStreamId":"{n}","message":"{when} {status}"}}"#));
+            broker.produce("faults", (sent..sent + 100).map(record));
+            sent += 100;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait().ok();
+    assert_eq!(catalog.faults_left(), 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("committing again"), "{}", ended.stderr);
+    assert!(ended.summary()["restarts"].as_u64() > Some(0), "{}", ended.stdout);
+    // What was sent last.
+    trial.job.write("pipeline.yaml", until);
+    trial.finish();
+    trial.exactly(sent);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""What the scripts share: the command line that names a table, and how an answer is printed."""
+"""What the scripts share: the command line that names a table, the checksum of rows, and how an answer is printed."""
 
 import argparse
 import json
@@ -23,6 +23,18 @@ def load(args):
     if warehouse:
         properties["warehouse"] = warehouse
     return load_catalog(args.name, **properties).load_table(args.table)
+
+
+def checksum(rows, values):
+    """The sum, modulo 2^64, of 64 bits of each row's MD5: equal for equal rows in any order, and for hardly any others.
+
+    `rows` is an Arrow table; `values` are SQL expressions over it. A value counts by its text and that text's length.
+    """
+    import duckdb
+
+    text = " || ".join(f"coalesce(length(({v})::VARCHAR) || ':' || ({v})::VARCHAR, 'null')" for v in values)
+    found = duckdb.sql(f"SELECT sum(md5_number_lower({text})) FROM rows").fetchone()[0]
+    return int(found or 0) % 2**64
 
 
 def show(answer):
