@@ -1,7 +1,6 @@
 //! A real Iceberg REST catalog: Apache Iceberg's own Java handlers, started once for all tests that want it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
@@ -21,24 +20,12 @@ impl Catalog {
 
     /// Has the next `count` commits of a table answered with `status` (0: hung up on), `before` or `after` they took effect.
     pub fn fail(&self, when: &str, status: u32, count: u32) {
-        self.say("POST", &format!("/fault?when={when}&status={status}&count={count}"));
+        super::http::ask(&self.uri, "POST", &format!("/fault?when={when}&status={status}&count={count}"), "");
     }
 
     /// How many of the commits that [`Catalog::fail`] asked for are still to come.
     pub fn faults_left(&self) -> u32 {
-        self.say("GET", "/fault").trim().parse().unwrap()
-    }
-
-    /// The body of an answer.
-    fn say(&self, method: &str, path: &str) -> String {
-        let address = self.uri.trim_start_matches("http://");
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
-        assert!(head.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
-        body.to_string()
+        super::http::ask(&self.uri, "GET", "/fault", "").trim().parse().unwrap()
     }
 
     /// A catalog of one's own.

@@ -10,6 +10,8 @@ def arguments(description):
     parser.add_argument("--catalog", nargs=3, metavar=("KIND", "URI", "WAREHOUSE"), required=True,
                         help="sql or rest, its address, and the warehouse (empty: the catalog's own)")
     parser.add_argument("--name", default="default", help="the catalog's name, which a sql catalog keeps with each table")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
+                        help="a property of the catalog or of the storage, such as s3.endpoint=http://127.0.0.1:9000")
     parser.add_argument("--table", required=True, help="namespace.table")
     return parser
 
@@ -20,6 +22,7 @@ def load(args):
 
     kind, uri, warehouse = args.catalog
     properties = {"type": kind, "uri": uri, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    properties.update(pair.split("=", 1) for pair in args.option)
     if warehouse:
         properties["warehouse"] = warehouse
     return load_catalog(args.name, **properties).load_table(args.table)
