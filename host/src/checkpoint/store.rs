@@ -11,9 +11,9 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use super::manifest::Manifest;
-use crate::state::{Section, index_bytes, index_of_tail};
 use crate::error::{Error, Result};
 use crate::sink::Epoch;
+use crate::state::{Section, index_bytes, index_of_tail};
 
 /// What create-if-absent answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,8 @@ impl LogStore {
         let fail = |e: Box<dyn std::error::Error + Send + Sync>| {
             Error::transient("cannot read from the checkpoint store").with("object", name).because(e)
         };
-        let gone = || {
-            Error::corrupt("the checkpoint names an object that is gone: restore it, or start a new log").with("object", name)
-        };
+        let gone =
+            || Error::corrupt("the checkpoint names an object that is gone: restore it, or start a new log").with("object", name);
         match &self.kind {
             Kind::Local(root) => {
                 let path = root.join(name);

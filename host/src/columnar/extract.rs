@@ -174,7 +174,10 @@ mod tests {
         let message = br#"{"x": [1, {"y": 2}], "a": {"b": {"c": "d\"e"}, "n": 1.50}, "k/~": true, "z": null, "late": {"#;
         let some = |text: &str| Some(text.to_string());
         assert_eq!(find(&["/a/n", "/x/1/y"], message).unwrap(), [some("1.50"), some("2")], "nothing behind is read");
-        assert_eq!(find(&["/a/b/c", "/a/b", "/k~1~0", "/z"], message).unwrap(), [some(r#""d\"e""#), some(r#"{"c": "d\"e"}"#), some("true"), None]);
+        assert_eq!(
+            find(&["/a/b/c", "/a/b", "/k~1~0", "/z"], message).unwrap(),
+            [some(r#""d\"e""#), some(r#"{"c": "d\"e"}"#), some("true"), None]
+        );
         assert_eq!(find(&["/a/b/c", "/b"], br#"{"a": {"b": {"c": 1}}, "a": {"b": {"c": 2}}}"#).unwrap(), [some("1"), None]);
         assert_eq!(find(&["/a"], br#"{"\u0061": 7}"#).unwrap(), [some("7")]);
         assert_eq!(find(&["/a"], b"3").unwrap(), [None]);

@@ -24,8 +24,8 @@ pub use decode::{Decoded, Decoder, Options};
 pub use extract::Extractor;
 pub use number::scaled;
 pub use parse::MAX_DEPTH;
-pub use time::timestamp;
 pub use schema::{EpochUnit, Field, Kind, Schema};
+pub use time::timestamp;
 
 /// Decodes one message by a schema, both as they come from a fuzzer. Whatever they hold, this returns.
 pub fn fuzz_entry(schema: &[u8], message: &[u8]) {

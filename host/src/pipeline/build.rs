@@ -293,7 +293,9 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
     let path = step.transform.as_deref().unwrap_or_default();
     let module = Module::load(engine, std::path::Path::new(path)).map_err(at)?;
     if module.facts().world != World::Transformer {
-        return Err(at(Error::config("the module is an aggregator: name it under `aggregate`, with a `window`").with("path", path)));
+        return Err(at(
+            Error::config("the module is an aggregator: name it under `aggregate`, with a `window`").with("path", path)
+        ));
     }
     let grants = Grants::named(&step.grants).map_err(at)?;
     let config = step.config_json().to_string();

@@ -155,7 +155,8 @@ pub fn event_time(source: &Connector) -> Result<(EventTime, i64)> {
     };
     let time = match (&spec.field, &spec.attribute) {
         (Some(pointer), None) => {
-            let extractor = Extractor::new([pointer.as_str()]).map_err(|e| e.with("at", format!("{}.event_time.field", source.place)))?;
+            let extractor =
+                Extractor::new([pointer.as_str()]).map_err(|e| e.with("at", format!("{}.event_time.field", source.place)))?;
             EventTime::Field { pointer: pointer.clone(), extractor, format }
         }
         (None, Some(name)) => EventTime::Attribute { name: name.clone(), format },
@@ -217,7 +218,9 @@ fn rules(step: &StepSpec) -> Result<(Rules, Option<i64>)> {
         (None, Some(sliding), None, None) => {
             let (size_ms, every_ms) = (positive(sliding.size)?, positive(sliding.every)?);
             if every_ms > size_ms {
-                return Err(refuse("sliding windows with `every` above `size` would leave messages out: use `tumbling`, or a smaller `every`"));
+                return Err(refuse(
+                    "sliding windows with `every` above `size` would leave messages out: use `tumbling`, or a smaller `every`",
+                ));
             }
             Windows::Fixed { size_ms, every_ms, offset_ms }
         }

@@ -10,7 +10,7 @@ mod spec;
 mod status;
 
 pub use build::{Make, NamedSink, NamedSource, Pipeline, StepPlan, engine, schema};
-pub use run::{Environment, Live, Outcome, Stop, run};
 pub use keyed::{EventTimeSpec, KeySpec, WindowSpec};
+pub use run::{Environment, Live, Outcome, Stop, run};
 pub use spec::{Checkpoint, Delivery, Spec, StepSpec};
 pub use status::{Phase, SourceState, Status, Summary};

@@ -7,12 +7,10 @@ use std::sync::Arc;
 use super::build::{NamedSink, NamedSource, Pipeline};
 use super::run::Environment;
 use super::status::{Phase, Status};
-use crate::checkpoint::{
-    Claim, Clocks, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, StepState, claim, settle,
-};
+use crate::checkpoint::{Claim, Clocks, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, StepState, claim, settle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sink::{CommitInfo, Committer, Epoch, Identity, Prepared, Recovered};
 use crate::operators::aggregate::{Back, Settings};
+use crate::sink::{CommitInfo, Committer, Epoch, Identity, Prepared, Recovered};
 use crate::source::Position;
 use crate::watermark;
 use crate::worker::{Time, Windows};

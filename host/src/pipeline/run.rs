@@ -504,5 +504,10 @@ async fn open_sinks(recovery: &Recovery<'_>, start: &Start, worker: u32) -> Resu
         let writer = sink.connector.writer(&identity, worker).await.map_err(|e| at_sink(e, &sink.name))?;
         writers.push(SinkWriter::new(sink.name.clone(), writer, sink.takes_dead_letters));
     }
-    Ok(Sinks { writers, takers: recovery.pipeline.takers.clone(), handed: recovery.status.handed.clone(), now_ms: recovery.env.clock() })
+    Ok(Sinks {
+        writers,
+        takers: recovery.pipeline.takers.clone(),
+        handed: recovery.status.handed.clone(),
+        now_ms: recovery.env.clock(),
+    })
 }

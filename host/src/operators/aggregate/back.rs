@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, BinaryArray};
 use bytes::Bytes;
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{Gauge, IntCounter, IntGauge};
 use tokio::sync::oneshot;
 
 use super::Settings;
@@ -48,7 +48,7 @@ pub struct Back {
 }
 
 struct Meters {
-    watermark: IntGauge,
+    watermark: Gauge,
     bytes: IntGauge,
     keys: IntGauge,
 }
@@ -168,7 +168,7 @@ impl Back {
             self.state.fire(group, &firing, &warmed, &mut |panes| emitter.emit(panes, now_ms, &mut cx))?;
         }
         self.state.moved(&firing);
-        self.meters.watermark.set(self.state.watermark());
+        self.meters.watermark.set(self.state.watermark() as f64 / 1000.0);
         Ok(cx)
     }
 
@@ -260,7 +260,11 @@ impl Emitter {
         let mut rows = BatchBuilder::new(panes.len(), accumulators.value_data().len());
         for (i, _) in panes.iter().enumerate() {
             let key = keys.is_valid(i).then(|| keys.value(i));
-            rows.push(key, Some(accumulators.value(i)), Origin { partition: self.worker, offset: self.emitted, published: now_ms });
+            rows.push(
+                key,
+                Some(accumulators.value(i)),
+                Origin { partition: self.worker, offset: self.emitted, published: now_ms },
+            );
             self.emitted += 1;
         }
         let mut rows = rows.finish(now_ms);

@@ -2,15 +2,21 @@
 
 use std::io::Write;
 
-use arrow_array::{Array, BinaryArray};
 use arrow_array::builder::BinaryBuilder;
+use arrow_array::{Array, BinaryArray};
 use base64::Engine;
 
 use super::Key;
 use crate::wasm::Panes;
 
 /// The rows with the columns. `origins` names each row's pane; `panes_too` adds `pane` and `timing`.
-pub fn with_columns(values: &BinaryArray, origins: impl Iterator<Item = usize>, panes: &Panes, key: &Key, panes_too: bool) -> BinaryArray {
+pub fn with_columns(
+    values: &BinaryArray,
+    origins: impl Iterator<Item = usize>,
+    panes: &Panes,
+    key: &Key,
+    panes_too: bool,
+) -> BinaryArray {
     let mut out = BinaryBuilder::with_capacity(values.len(), values.value_data().len() + values.len() * 96);
     let mut row = Vec::new();
     for (i, pane) in origins.enumerate() {

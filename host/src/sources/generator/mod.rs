@@ -22,9 +22,9 @@ use self::random::Random;
 use self::template::{Moment, Template};
 use crate::batch::{Batch, BatchBuilder, Origin};
 use crate::error::{Error, Result};
-use crate::watermark::Progress;
 use crate::source::{self, Position, Slice, SourceConnector};
 use crate::units::Size;
+use crate::watermark::Progress;
 
 const PARTITIONS_MAX: u32 = 100_000;
 /// Bytes that a batch reserves beforehand, at most.
