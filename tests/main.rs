@@ -8,6 +8,8 @@ mod guests;
 mod harness;
 mod kafka_to_iceberg;
 mod manifests;
+mod metrics;
+mod object_stores;
 mod reference;
 mod simulation;
 mod tables;

@@ -1,11 +1,13 @@
-//! Counters, gauges and histograms of the running process, by Prometheus' conventions, and the exact
-//! latency histograms of the summary. Handles are taken when a part is built; counting is an atomic add.
+//! Counters, gauges and histograms of the running process, by Prometheus' conventions. Handles are taken when a
+//! part is built; counting is an atomic add.
 
-use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::LazyLock;
 
-use hdrhistogram::Histogram;
-use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+mod latency;
+
+pub use latency::{Latencies, Latency, Percentiles};
 
 /// Everything that `/metrics` shows.
 pub static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
@@ -26,8 +28,16 @@ fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     register(IntGaugeVec::new(Opts::new(name, help), labels))
 }
 
-fn quantiles(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+fn moment(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
     register(GaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn spent(name: &str, help: &str, labels: &[&str]) -> CounterVec {
+    register(CounterVec::new(Opts::new(name, help), labels))
+}
+
+fn latencies(name: &str, help: &str, [label]: &[&str; 1]) -> Latencies {
+    register(Latencies::new(name, help, label))
 }
 
 fn seconds(name: &str, help: &str, labels: &[&str]) -> HistogramVec {
@@ -54,7 +64,7 @@ metrics! {
     STEP_FILTERED: IntCounterVec = counter("weir_step_filtered_events_total", "Messages that the step dropped on purpose.", ["step"]);
     STEP_LATE: IntCounterVec = counter("weir_step_late_events_total", "Messages that came after their windows were closed.", ["step"]);
     STEP_PANES: IntCounterVec = counter("weir_step_panes_total", "Firings of windows.", ["step"]);
-    STEP_WATERMARK: IntGaugeVec = gauge("weir_step_watermark_milliseconds", "Up to where windows have fired: milliseconds since the Unix epoch.", ["step", "worker"]);
+    STEP_WATERMARK: GaugeVec = moment("weir_step_watermark_seconds", "Up to where windows have fired: seconds since the Unix epoch.", ["step", "worker"]);
     STATE_BYTES: IntGaugeVec = gauge("weir_step_state_bytes", "Memory of the step's state.", ["step", "worker"]);
     STATE_KEYS: IntGaugeVec = gauge("weir_step_state_keys", "Keys with their windows in memory.", ["step", "worker"]);
     STATE_RUN_BYTES: IntCounterVec = counter("weir_step_state_written_bytes_total", "Bytes of state that checkpoints wrote.", ["step"]);
@@ -72,76 +82,17 @@ metrics! {
     SINK_MANIFESTS: IntGaugeVec = gauge("weir_sink_table_manifests", "Manifests of the Iceberg table's newest snapshot.", ["sink"]);
     COMMIT_SECONDS: HistogramVec = seconds("weir_sink_commit_seconds", "Time of one commit.", ["sink"]);
     COMMIT_RETRIES: IntCounterVec = counter("weir_sink_commit_retries_total", "Commits tried again after a conflict or an unknown outcome.", ["sink"]);
-    LATENCY_SECONDS: GaugeVec = quantiles("weir_sink_latency_seconds", "From the message's publish time to its row being visible, since the start.", ["sink", "quantile"]);
+    LATENCY_SECONDS: Latencies = latencies("weir_sink_latency_seconds", "From the message's publish time to its row being visible, since the start.", ["sink"]);
     CHECKPOINTS: IntCounterVec = counter("weir_checkpoint_epochs_total", "Epochs whose manifest was written.", ["pipeline"]);
     CHECKPOINT_SECONDS: HistogramVec = seconds("weir_checkpoint_seconds", "From the barrier to the last commit of an epoch.", ["pipeline"]);
     CHECKPOINT_EPOCH: IntGaugeVec = gauge("weir_checkpoint_epoch", "The newest committed epoch.", ["pipeline"]);
     RESTARTS: IntCounterVec = counter("weir_pipeline_restarts_total", "Restarts from the checkpoint, by the kind of error.", ["pipeline", "kind"]);
-    WORKER_BUSY: IntCounterVec = counter("weir_worker_busy_microseconds_total", "Time that a worker spent computing.", ["worker"]);
+    WORKER_BUSY: CounterVec = spent("weir_worker_busy_seconds_total", "Time that a worker spent computing.", ["worker"]);
 }
 
 /// All metrics in Prometheus' text format.
 pub fn render() -> String {
     TextEncoder::new().encode_to_string(&REGISTRY.gather()).unwrap_or_default()
-}
-
-/// Exact latencies, in milliseconds, with three significant digits: up to ten hours.
-pub struct Latency(Mutex<Histogram<u64>>);
-
-/// Percentiles of a [`Latency`], in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Percentiles {
-    /// How many were counted.
-    pub count: u64,
-    /// The least.
-    pub min_ms: u64,
-    /// The median.
-    pub p50_ms: u64,
-    /// 90 % are at most this.
-    pub p90_ms: u64,
-    /// 95 % are at most this.
-    pub p95_ms: u64,
-    /// 99 % are at most this.
-    pub p99_ms: u64,
-    /// The greatest.
-    pub max_ms: u64,
-}
-
-const LATENCY_MAX_MS: u64 = 36_000_000;
-
-impl Default for Latency {
-    fn default() -> Self {
-        match Histogram::new_with_bounds(1, LATENCY_MAX_MS, 3) {
-            Ok(histogram) => Latency(Mutex::new(histogram)),
-            Err(error) => unreachable!("constant bounds of the latency histogram: {error}"),
-        }
-    }
-}
-
-impl Latency {
-    /// Counts `count` messages that took `latency`. Longer than ten hours counts as ten hours.
-    pub fn record(&self, latency: Duration, count: u64) {
-        let ms = (latency.as_millis() as u64).clamp(1, LATENCY_MAX_MS);
-        let mut histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        histogram.saturating_record_n(ms, count);
-    }
-
-    /// The percentiles so far.
-    pub fn percentiles(&self) -> Percentiles {
-        let h = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if h.is_empty() {
-            return Percentiles::default();
-        }
-        Percentiles {
-            count: h.len(),
-            min_ms: h.min(),
-            p50_ms: h.value_at_quantile(0.5),
-            p90_ms: h.value_at_quantile(0.9),
-            p95_ms: h.value_at_quantile(0.95),
-            p99_ms: h.value_at_quantile(0.99),
-            max_ms: h.max(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -156,15 +107,5 @@ mod tests {
             assert!(family.name().starts_with("weir_"), "{}", family.name());
         }
         assert!(render().contains("weir_checkpoint_epochs_total{pipeline=\"p\"} 1"));
-    }
-
-    #[test]
-    fn percentiles_count_each_message_once() {
-        let latency = Latency::default();
-        latency.record(Duration::from_millis(10), 99);
-        latency.record(Duration::from_millis(1000), 1);
-        let p = latency.percentiles();
-        assert_eq!((p.count, p.p50_ms, p.p99_ms), (100, 10, 10));
-        assert_eq!(p.max_ms, 1000);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prometheus::IntCounter;
+use prometheus::{Counter, IntCounter};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 
@@ -99,7 +99,7 @@ pub struct Stage {
     /// Where they go.
     pub outlet: Outlet,
     /// Counts the time spent computing.
-    pub busy: IntCounter,
+    pub busy: Counter,
     /// The clock.
     pub now_ms: fn() -> i64,
 }
@@ -257,7 +257,7 @@ impl Stage {
                         batches.extend(rejected.map(|letters| (Target::Route(Route::DEAD_LETTER), letters)));
                     }
                     batches.extend(self.process(target, batch)?);
-                    self.busy.inc_by(began.elapsed().as_micros() as u64);
+                    self.busy.inc_by(began.elapsed().as_secs_f64());
                     self.hand_on(batches, &events).await?;
                     self.pass_watermark().await?;
                 }
@@ -276,7 +276,7 @@ impl Stage {
                             let _ = events.try_send(Event::WantsBarrier);
                         }
                     }
-                    self.busy.inc_by(began.elapsed().as_micros() as u64);
+                    self.busy.inc_by(began.elapsed().as_secs_f64());
                 }
                 Element::Watermark(watermark) => {
                     if let Some(windows) = &mut self.windows {
@@ -329,7 +329,7 @@ impl Stage {
         for (route, batch) in cx.out {
             batches.extend(self.process(Target::Route(route), batch)?);
         }
-        self.busy.inc_by(began.elapsed().as_micros() as u64);
+        self.busy.inc_by(began.elapsed().as_secs_f64());
         self.hand_on(batches, events).await
     }
 

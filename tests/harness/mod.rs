@@ -1,8 +1,11 @@
 //! What the tests share: the built binary, guests, and the real services around it.
 
+pub mod http;
 pub mod kafka;
 pub mod rest;
+pub mod service;
 pub mod table;
+pub mod trial;
 pub mod weir;
 
 use std::path::{Path, PathBuf};

@@ -18,7 +18,18 @@ impl Catalog {
         &self.uri
     }
 
-    fn start() -> Catalog {
+    /// Has the next `count` commits of a table answered with `status` (0: hung up on), `before` or `after` they took effect.
+    pub fn fail(&self, when: &str, status: u32, count: u32) {
+        super::http::ask(&self.uri, "POST", &format!("/fault?when={when}&status={status}&count={count}"), "");
+    }
+
+    /// How many of the commits that [`Catalog::fail`] asked for are still to come.
+    pub fn faults_left(&self) -> u32 {
+        super::http::ask(&self.uri, "GET", "/fault", "").trim().parse().unwrap()
+    }
+
+    /// A catalog of one's own.
+    pub fn start() -> Catalog {
         let folder = tempfile::tempdir().unwrap();
         let script = super::root().join("tests/peers/iceberg-rest/start");
         let mut child = Command::new(&script)

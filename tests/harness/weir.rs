@@ -117,7 +117,12 @@ impl Job {
 
     /// Starts the pipeline and leaves it running.
     pub fn start(&self) -> Running {
-        Running(self.command(&["run", "pipeline.yaml", "--json"]).spawn().unwrap())
+        self.start_with(&["run", "pipeline.yaml", "--json"])
+    }
+
+    /// Starts `weir ARGUMENTS` and leaves it running.
+    pub fn start_with(&self, arguments: &[&str]) -> Running {
+        Running(self.command(arguments).spawn().unwrap())
     }
 }
 

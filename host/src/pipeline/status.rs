@@ -239,10 +239,7 @@ impl Status {
         for (time, count) in published.filter(|(_, count)| *count > 0) {
             latency.record(Duration::from_millis(now_ms.saturating_sub(time).max(0) as u64), count);
         }
-        let p = latency.percentiles();
-        for (quantile, ms) in [("0.5", p.p50_ms), ("0.95", p.p95_ms), ("0.99", p.p99_ms)] {
-            metrics::LATENCY_SECONDS.with_label_values(&[sink, quantile]).set(ms as f64 / 1000.0);
-        }
+        metrics::LATENCY_SECONDS.show(sink, &latency);
     }
 
     /// Why nothing moves, if nothing moves: one line for a person.

@@ -43,7 +43,8 @@ import org.apache.iceberg.rest.responses.ErrorResponse;
  * An Iceberg REST catalog: Apache Iceberg's own handlers over its JDBC catalog. Only the routing of addresses is ours.
  *
  * <p>For tests it can misbehave: {@code POST /fault?when=after&status=503&count=1} lets the next commit of a table take
- * effect and answers 503; {@code when=before} refuses it instead; {@code status=0} hangs up without an answer.
+ * effect and answers 503; {@code when=before} refuses it instead; {@code status=0} hangs up without an answer. {@code GET
+ * /fault} tells how many are still to come.
  */
 public final class CatalogServer {
   private final ObjectMapper json = new ObjectMapper();
@@ -162,6 +163,10 @@ public final class CatalogServer {
     }
   }
 
+  private synchronized int faultsLeft() {
+    return fault.count;
+  }
+
   private synchronized void plan(Map<String, String> query) {
     int status = Integer.parseInt(query.getOrDefault("status", "503"));
     fault = new Fault(query.getOrDefault("when", "after"), status, Integer.parseInt(query.getOrDefault("count", "1")));
@@ -186,7 +191,9 @@ public final class CatalogServer {
       String path = exchange.getRequestURI().getRawPath();
       Map<String, String> query = query(exchange.getRequestURI().getRawQuery());
       byte[] body = exchange.getRequestBody().readAllBytes();
-      if (path.equals("/fault")) {
+      if (path.equals("/fault") && exchange.getRequestMethod().equals("GET")) {
+        out = json.writeValueAsBytes(faultsLeft());
+      } else if (path.equals("/fault")) {
         plan(query);
         status = 204;
       } else {

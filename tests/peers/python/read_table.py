@@ -4,17 +4,14 @@ rows; columns {count, nulls, distinct, min, max, and the sum of integers modulo 
 summaries; properties; files with their sizes, partition values and column bounds; schema; partition fields.
 
 --distinct COLUMN  adds `distinct`, the number of different values
---hash [COLUMN…]   adds `hash`, a sum over all rows modulo 2^63: tables with equal rows, in any order, have equal sums
+--checksum COLUMN… adds `checksum`, a sum over the rows' hashes: equal rows, in any order, have equal sums
 --first N          adds `first`, N rows in the order of the --distinct column
 """
-
-import hashlib
-import json
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common import arguments, load, show
+from common import arguments, checksum, load, show
 
 
 def column_facts(column):
@@ -27,11 +24,6 @@ def column_facts(column):
     if pa.types.is_integer(column.type):
         facts["sum"] = (pc.sum(column.cast(pa.int64())).as_py() or 0) % 2**63  # wraps around, which the modulus undoes
     return facts
-
-
-def row_hash(row):
-    text = json.dumps(row, sort_keys=True, default=str, ensure_ascii=False)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def snapshot_facts(snapshot):
@@ -49,7 +41,7 @@ def file_facts(file, spec):
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--distinct", metavar="COLUMN")
-    parser.add_argument("--hash", nargs="*", metavar="COLUMN")
+    parser.add_argument("--checksum", nargs="+", metavar="COLUMN")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--where", help="a row filter, such as `id < 5`")
     parser.add_argument("--snapshot", type=int, help="read this snapshot")
@@ -73,9 +65,8 @@ def main():
     }
     if args.distinct:
         answer["distinct"] = pc.count_distinct(rows[args.distinct], mode="all").as_py()
-    if args.hash is not None:
-        covered = rows.select(args.hash) if args.hash else rows
-        answer["hash"] = sum(row_hash(row) for row in covered.to_pylist()) % 2**63
+    if args.checksum:
+        answer["checksum"] = checksum(rows, [f'"{name}"' for name in args.checksum])
     if args.first:
         ordered = rows.sort_by(args.distinct) if args.distinct else rows
         answer["first"] = ordered.slice(0, args.first).to_pylist()

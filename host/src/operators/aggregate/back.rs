@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, BinaryArray};
 use bytes::Bytes;
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{Gauge, IntCounter, IntGauge};
 use tokio::sync::oneshot;
 
 use super::Settings;
@@ -48,7 +48,7 @@ pub struct Back {
 }
 
 struct Meters {
-    watermark: IntGauge,
+    watermark: Gauge,
     bytes: IntGauge,
     keys: IntGauge,
 }
@@ -168,7 +168,7 @@ impl Back {
             self.state.fire(group, &firing, &warmed, &mut |panes| emitter.emit(panes, now_ms, &mut cx))?;
         }
         self.state.moved(&firing);
-        self.meters.watermark.set(self.state.watermark());
+        self.meters.watermark.set(self.state.watermark() as f64 / 1000.0);
         Ok(cx)
     }
 

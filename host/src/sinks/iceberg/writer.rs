@@ -35,6 +35,23 @@ const STORING: usize = 4;
 /// Past so many table partitions their numbers are drawn anew at an epoch's end.
 const MOST_KNOWN: usize = 10_000;
 
+/// Whether files may lie in a folder of their table partition, such as `id_bucket=3`. Not on GCS: OpenDAL 0.57 escapes
+/// what needs escaping twice there when it writes, once when it reads, so that nobody would find the file again.
+fn folders(location: &str) -> Result<bool> {
+    if !location.starts_with("gs://") {
+        return Ok(true);
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.!~*'()/".contains(c);
+    match location["gs://".len()..].chars().find(|c| !plain(*c)) {
+        None => Ok(false),
+        Some(character) => Err(Error::config(
+            "a table on GCS can only lie where the path is made of letters, digits and -_.!~*'(): choose another warehouse, namespace or table name",
+        )
+        .with("location", location)
+        .with("character", format!("`{character}`"))),
+    }
+}
+
 /// Writes data files.
 pub struct FileWriter {
     shared: Arc<Shared>,
@@ -45,6 +62,8 @@ pub struct FileWriter {
     decoder: Decoder,
     partitioner: Option<Partitioner>,
     locations: DefaultLocationGenerator,
+    /// Whether each table partition has a folder.
+    folders: bool,
     properties: Option<WriterProperties>,
     gathered: Vec<RecordBatch>,
     /// The table partition's number of each gathered row.
@@ -73,13 +92,15 @@ impl FileWriter {
     pub(super) fn new(shared: Arc<Shared>, layout: Arc<Layout>, name: String) -> Result<FileWriter> {
         let options = Options { report_new_fields: shared.config.add_columns, ..Options::default() };
         let wrong = |e| super::catalog::error("the table's location can't be used", e);
+        let locations = DefaultLocationGenerator::new(layout.table.metadata()).map_err(wrong)?;
         Ok(FileWriter {
             decoder: Decoder::new(&layout.columns, options)?,
             partitioner: match layout.spec.is_unpartitioned() {
                 true => None,
                 false => Some(Partitioner::new(&layout)?),
             },
-            locations: DefaultLocationGenerator::new(layout.table.metadata()).map_err(wrong)?,
+            folders: folders(&locations.generate_location(None, ""))?,
+            locations,
             share: Share::new(shared.held.clone()),
             shared,
             layout,
@@ -184,7 +205,7 @@ impl FileWriter {
                 let key = self.partitioner.as_ref().map(|p| p.key(number as u32).clone());
                 let name = format!("{}-{:06}.parquet", self.name, self.numbered);
                 self.numbered += 1;
-                let path = self.locations.generate_location(key.as_ref(), &name);
+                let path = self.locations.generate_location(key.as_ref().filter(|_| self.folders), &name);
                 let settings = self.properties.as_ref().ok_or_else(|| Error::bug("a data file before its settings"))?;
                 empty.insert(OpenFile::new(path, key, rows.schema(), settings)?)
             }
@@ -309,5 +330,18 @@ impl Writer for FileWriter {
         let (config, held) = (&self.shared.config, &self.shared.held);
         config.commit_bytes.is_some_and(|most| held.bytes.load(Ordering::Relaxed) >= most.0)
             || config.commit_rows.is_some_and(|most| held.rows.load(Ordering::Relaxed) >= most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folders;
+
+    #[test]
+    fn files_on_gcs_lie_in_no_folders_whose_names_need_escaping() {
+        assert!(folders("s3://bucket/a b/data/").unwrap() && folders("file:///w/x=1/data/").unwrap());
+        assert!(!folders("gs://bucket/warehouse/web/clicks/data/").unwrap());
+        let error = folders("gs://bucket/a b/data/").unwrap_err().to_string();
+        assert!(error.contains("location=gs://bucket/a b/data/ character=` `"), "{error}");
     }
 }
