@@ -4,9 +4,10 @@
 use serde_json::Value;
 use weir::checkpoint::Manifest;
 
+type Target = (&'static str, fn(&[u8]));
+
 /// Each target by its name, which is also its folder in the corpus.
-pub const ENTRIES: [(&str, fn(&[u8])); 3] =
-    [("decoder", decoder), ("manifest", manifest), ("guest-output", weir::wasm::fuzz_entry)];
+pub const ENTRIES: [Target; 3] = [("decoder", decoder), ("manifest", manifest), ("guest-output", weir::wasm::fuzz_entry)];
 
 /// The first line is a schema, the rest a message.
 fn decoder(bytes: &[u8]) {

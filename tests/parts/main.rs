@@ -14,10 +14,12 @@ use weir::wasm::{Engine, Grants, Instance, Limits, Module};
 /// Messages in a batch.
 const MESSAGES: usize = 1000;
 
+type Round = Box<dyn FnMut(&Batch) -> Result<()>>;
+
 /// Something to repeat, on a batch.
 struct Part {
     batch: Batch,
-    round: Box<dyn FnMut(&Batch) -> Result<()>>,
+    round: Round,
 }
 
 type Make = fn() -> Result<Part>;
@@ -86,7 +88,7 @@ fn wide(drawn: &mut Drawn) -> String {
             "string" => format!("{:?}", drawn.text(12)),
             "decimal(12,2)" => format!("{}.{:02}", number % 1_000_000, number % 100),
             "timestamptz" => r#""2026-01-31T23:59:59.123Z""#.to_string(),
-            _ => (number % 2 == 0).to_string(),
+            _ => number.is_multiple_of(2).to_string(),
         };
         format!(r#""field_{n}":{value}"#)
     };
