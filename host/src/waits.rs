@@ -31,7 +31,22 @@ pub struct Waiting {
 struct Worker {
     watermark: AtomicI64,
     follows: AtomicBool,
-    held: Mutex<(Instant, Instant, Option<(Arc<str>, Held)>)>,
+    standing: Mutex<Standing>,
+}
+
+/// A watermark that stands.
+struct Standing {
+    since: Instant,
+    /// When the log told of it last.
+    told: Instant,
+    /// The source, and its partition that is behind all others.
+    held: Option<(Arc<str>, Held)>,
+}
+
+impl Standing {
+    fn new() -> Standing {
+        Standing { since: Instant::now(), told: Instant::now(), held: None }
+    }
 }
 
 /// The watermarks of all workers of a pipeline.
@@ -45,7 +60,7 @@ impl Waits {
         let worker = || Worker {
             watermark: AtomicI64::new(BEGINNING),
             follows: AtomicBool::new(false),
-            held: Mutex::new((Instant::now(), Instant::now(), None)),
+            standing: Mutex::new(Standing::new()),
         };
         Waits { workers: (0..workers).map(|_| worker()).collect() }
     }
@@ -66,11 +81,11 @@ impl Waits {
     pub fn note(&self, worker: usize, watermark: i64, held: impl FnOnce() -> Option<(Arc<str>, Held)>) {
         let this = &self.workers[worker];
         if this.watermark.swap(watermark, Ordering::SeqCst) != watermark {
-            *this.held.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), Instant::now(), None);
+            *this.standing.lock().unwrap_or_else(PoisonError::into_inner) = Standing::new();
             return;
         }
-        let mut state = this.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, told, partition) = &mut *state;
+        let mut standing = this.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Standing { since, told, held: partition } = &mut *standing;
         if since.elapsed() < Duration::from_secs(1) {
             return;
         }
@@ -93,15 +108,15 @@ impl Waits {
     /// What each worker waits for, where it waits.
     pub fn all(&self) -> Vec<Waiting> {
         let waiting = |(worker, this): (usize, &Worker)| {
-            let state = this.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let (source, held) = state.2.clone()?;
+            let standing = this.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            let (source, held) = standing.held.clone()?;
             let watermark = this.watermark.load(Ordering::Relaxed);
             Some(Waiting {
                 worker,
                 watermark_ms: (watermark != BEGINNING && watermark != END).then_some(watermark),
                 source: source.to_string(),
                 partition: held.partition.to_string(),
-                seconds: state.0.elapsed().as_secs(),
+                seconds: standing.since.elapsed().as_secs(),
             })
         };
         self.workers.iter().enumerate().filter_map(waiting).collect()
@@ -119,7 +134,7 @@ mod tests {
         waits.note(0, 5, held);
         waits.note(0, 5, held);
         assert_eq!(waits.all(), [], "it has stood for no time");
-        waits.workers[0].held.lock().unwrap().0 = Instant::now() - Duration::from_secs(5);
+        waits.workers[0].standing.lock().unwrap().since = Instant::now() - Duration::from_secs(5);
         waits.note(0, 5, held);
         let all = waits.all();
         assert_eq!((all.len(), all[0].partition.as_str(), all[0].watermark_ms), (1, "t/3", Some(5)));

@@ -111,7 +111,7 @@ pub enum Outlet {
     /// To the next stage of all workers.
     Exchange(Exchange),
     /// To the windows of all workers.
-    Keyed(Keyed),
+    Keyed(Box<Keyed>),
 }
 
 /// Event times and clocks of the sources of one worker.

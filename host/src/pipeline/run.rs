@@ -290,14 +290,14 @@ impl Running {
             // What reads from the sources, up to windows if there are any; then the rest, up to the sinks.
             let (rest_inputs, rest_windows, rest_steps) = match (pipeline.windows(), &mut keyed) {
                 (Some(settings), Some((senders, receivers))) => {
-                    let outlet = Outlet::Keyed(Keyed {
+                    let outlet = Outlet::Keyed(Box::new(Keyed {
                         worker,
                         senders: std::mem::take(&mut senders[worker]),
                         front: Front::new(settings, workers as u32)?,
                         step: settings.step.clone(),
                         sent: BEGINNING,
                         waits: waits.clone(),
-                    });
+                    }));
                     stages.push(stage(first, Some(recovery.time(&start.base)), None, before, outlet));
                     let windows = recovery.windows(settings, &start.base, worker as u32, workers as u32).await?;
                     (receivers.remove(0), Some(windows), after)

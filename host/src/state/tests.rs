@@ -62,7 +62,7 @@ impl World {
 
     /// Events of one batch, each a fragment of its own unless key and slot agree.
     fn feed(&mut self, events: &[Event]) {
-        let mut fragments: BTreeMap<(u16, Slot, Option<Vec<u8>>), Vec<u32>> = BTreeMap::new();
+        let mut fragments = Gathered::new();
         for event in events {
             let clock = self.clocks.of(event.partition);
             match self.rules.windows.slot(event.time, clock, self.rules.lateness_ms) {
@@ -158,7 +158,11 @@ fn section(runs: &Runs, place: &Place) -> Vec<u8> {
     bytes
 }
 
-type Content = BTreeMap<(Option<Vec<u8>>, i64, i64), BTreeSet<u32>>;
+/// A key's window: the key, where the window begins, where it ends.
+type Spot = (Option<Vec<u8>>, i64, i64);
+type Content = BTreeMap<Spot, BTreeSet<u32>>;
+/// Ids by key group, slot and key.
+type Gathered = BTreeMap<(u16, Slot, Option<Vec<u8>>), Vec<u32>>;
 
 /// What windows hold by trying all of them on all events that are not late.
 fn naive(events: &[Event], late: &BTreeSet<u32>, windows: Windows, clocks_at: &BTreeMap<u32, i64>, lateness: i64) -> Content {
@@ -274,7 +278,7 @@ fn play(seed: u64) {
     let mut expected = naive(&events, &late, windows, &clocks_at, lateness_ms);
     expected.retain(|_, ids| !ids.is_empty());
     let mut content = Content::new();
-    let mut firings: BTreeMap<(Option<Vec<u8>>, i64, i64), Vec<u32>> = BTreeMap::new();
+    let mut firings: BTreeMap<Spot, Vec<u32>> = BTreeMap::new();
     for Shown { pane, key, ids } in &world.shown {
         let set: BTreeSet<u32> = ids.iter().copied().collect();
         assert_eq!(set.len(), ids.len(), "seed {seed}: a message twice in a pane {pane:?} {ids:?} {rules:?}");
