@@ -1,12 +1,12 @@
 //! The one test binary.
 mod bad_input;
-mod compiled_languages;
 mod connectors;
 mod examples;
 mod fuzz;
 mod guests;
 mod harness;
 mod kafka_to_iceberg;
+mod languages;
 mod manifests;
 mod metrics;
 mod object_stores;

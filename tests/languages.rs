@@ -1,4 +1,5 @@
-//! The guests of `examples/languages` in C, Zig and AssemblyScript inside the real host: that each does the same, down to the reasons.
+//! The guests of `examples/languages` inside the real host: that each language's does the same, down to the reasons; and what the
+//! host does with modules of stock toolchains.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::harness::guest;
 use crate::harness::weir::Job;
 
 /// The languages whose modules `make languages` builds.
-const LANGUAGES: [&str; 3] = ["c", "zig", "assemblyscript"];
+const LANGUAGES: [&str; 6] = ["c", "zig", "assemblyscript", "go", "js", "python"];
 
 const ORDERS: [&str; 12] = [
     r#"{"id":1,"email":"ann@example.com","amount":499,"ts":1700000000000,"note":"first"}"#,
@@ -142,5 +143,45 @@ sinks:
         assert_eq!(found, expected, "{module}");
         let letters = rows(&job, "dead.jsonl");
         assert_eq!(letters.len(), 1, "{module}: {letters:?}");
+    }
+}
+
+/// A module as a C compiler for WASI makes them: prints in `configure`, and begins a line in `transform` before it fails.
+const PRINTING: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 64) "configured\0a")
+  (data (i32.const 96) "about to fail")
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 65536))
+  (func $print (param $fd i32) (param $at i32) (param $length i32)
+    (i32.store (i32.const 0) (local.get $at))
+    (i32.store (i32.const 4) (local.get $length))
+    (drop (call $write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8))))
+  (func (export "configure") (param i32 i32) (result i32)
+    (call $print (i32.const 1) (i32.const 64) (i32.const 11))
+    (i32.const 1024))
+  (func (export "transform") (param i32) (result i32)
+    (call $print (i32.const 2) (i32.const 96) (i32.const 13))
+    unreachable))"#;
+
+#[test]
+fn what_a_module_prints_reaches_the_log_of_a_step_that_grants_it() {
+    for (step, seen) in [("grants: [log]", true), ("config: {}", false)] {
+        let job = Job::new(&format!(
+            "
+pipeline: printing
+workers: 1
+checkpoint: {{store: ./state, interval: 100ms}}
+sources: [file: {{path: in.jsonl, format: lines}}]
+steps: [{{name: step, transform: ./printing.wasm, {step}}}]
+sinks:
+  - file: {{path: out.jsonl}}
+  - file: {{name: dead, path: dead.jsonl, from: dead_letter}}"
+        ));
+        job.write("printing.wasm", wat::parse_str(PRINTING).unwrap()).write("in.jsonl", "x\n");
+        let ended = job.run().ok();
+        assert_eq!(ended.stderr.contains("configured"), seen, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("about to fail"), seen, "{}", ended.stderr);
+        assert!(rows(&job, "dead.jsonl")[0]["reason"].as_str().unwrap().contains("unreachable"));
     }
 }
