@@ -77,7 +77,10 @@ fn files_on_s3_are_written_and_read_once_whatever_is_killed() {
     ] {
         let mut job = copy(name, &source, path);
         for point in ["prepare.after:1", "manifest.created:1", "commit.before:1", "commit.sent:1"] {
-            assert_eq!(job.set("WEIR_CRASH", point).run().signal, Some(9), "{name} {point}");
+            let ended = job.set("WEIR_CRASH", point).run();
+            // On a slow machine all rows may be in an epoch that is past: then the run ends well.
+            let ended_well = ended.signal == Some(9) || (point != "prepare.after:1" && ended.code == Some(0));
+            assert!(ended_well, "{name} {point}: {}", ended.stderr);
         }
         job.unset("WEIR_CRASH").run().ok();
         let folder = path.rsplit_once('{').unwrap().0.split('{').next().unwrap();
