@@ -174,3 +174,45 @@ fn udf_inspect_tells_world_contract_digest_imports_and_size() {
     job.write("junk.wasm", "hello");
     job.weir(&["udf", "inspect", "junk.wasm"]).refused(2, &["junk.wasm"]);
 }
+
+#[test]
+fn modules_built_for_contract_1_0_0_still_run() {
+    let input = "{\"id\":1,\"email\":\"a@example.org\"}\n{\"id\":2,\"email\":\"b@example.org\"}\n";
+    let expected = [
+        ("passthrough", "", vec![("out.jsonl", input.to_string())]),
+        (
+            "mask",
+            "config: {fields: [/email]}",
+            vec![("out.jsonl", input.replace("a@example.org", "***").replace("b@example.org", "***"))],
+        ),
+        (
+            "route",
+            "config: {field: /id, routes: {'1': odd}}",
+            vec![
+                ("out.jsonl", input.lines().nth(1).unwrap().to_string() + "\n"),
+                ("odd.jsonl", input.lines().next().unwrap().to_string() + "\n"),
+            ],
+        ),
+    ];
+    for (name, config, files) in expected {
+        let module = crate::harness::root().join("tests/fixtures/guests/1.0.0").join(format!("{name}.wasm"));
+        let odd = if name == "route" { ", file: {name: odd, path: odd.jsonl, from: odd}" } else { "" };
+        let job = Job::new(&format!(
+            "
+pipeline: old
+checkpoint: {{store: ./state}}
+sources: [file: {{path: in.jsonl}}]
+steps: [{{name: {name}, transform: {}, {config}}}]
+sinks: [file: {{path: out.jsonl}}{odd}]
+",
+            module.display()
+        ));
+        job.write("in.jsonl", input);
+        let told = job.weir(&["udf", "inspect", module.to_str().unwrap()]).ok();
+        assert!(told.stdout.contains("1.0.0"), "{}", told.stdout);
+        job.run().ok();
+        for (file, expected) in files {
+            assert_eq!(job.read(file), expected, "{name} {file}");
+        }
+    }
+}

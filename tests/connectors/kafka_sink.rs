@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weir::batch::{Batch, BatchBuilder, Origin, Rejected};
-use weir::error::{Error, ErrorKind};
+use weir::error::ErrorKind;
 use weir::sink::{CommitInfo, Epoch, Identity, Prepared, SinkConnector, Writer};
 use weir::sinks::kafka::Connector;
 
+use super::refused;
 use crate::harness::kafka::{Broker, Record, broker};
 
 fn connector(broker: &Broker, mut settings: Value) -> Connector {
@@ -71,14 +72,6 @@ fn told(rejected: &[Rejected]) -> Vec<(usize, String)> {
         lengths.zip(rejected.reasons.clone()).collect::<Vec<_>>()
     };
     rejected.iter().flat_map(each).collect()
-}
-
-fn refused<T>(result: Result<T, Error>, kind: ErrorKind, words: &[&str]) {
-    let error = result.err().expect("refused");
-    assert_eq!(error.kind(), kind, "{error}");
-    for word in words {
-        assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
-    }
 }
 
 #[test]

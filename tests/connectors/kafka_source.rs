@@ -9,6 +9,7 @@ use weir::error::{Error, ErrorKind};
 use weir::source::{Position, Slice, Source, SourceConnector};
 use weir::sources::kafka::Connector;
 
+use super::refused;
 use crate::harness::kafka::{Broker, Record, broker, wait};
 
 /// How long a source may take to hand out what is there, before a test gives up.
@@ -85,14 +86,6 @@ fn values(batch: &Batch) -> Vec<String> {
 
 fn numbered(rows: std::ops::Range<i32>) -> impl Iterator<Item = Record> {
     rows.map(|i| Record::value(i.to_string()).to(i % 4))
-}
-
-fn refused<T>(result: Result<T, Error>, kind: ErrorKind, words: &[&str]) {
-    let error = result.err().expect("refused");
-    assert_eq!(error.kind(), kind, "{error}");
-    for word in words {
-        assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
-    }
 }
 
 #[test]

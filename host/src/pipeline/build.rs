@@ -96,7 +96,7 @@ impl Pipeline {
             return Err(Error::config("no such task: tasks are numbered from 0").with("task", task).with("tasks", spec.tasks));
         }
         keyed::check(spec)?;
-        let mut routes = Routes::new();
+        let mut routes = Routes::new(spec.steps.iter().any(|step| step.aggregate.is_some()));
         let mut steps = Vec::new();
         for step in &spec.steps {
             steps.push(match step.aggregate {
@@ -226,11 +226,13 @@ pub fn engine() -> Result<Engine> {
 /// Numbers for the names of routes.
 pub(super) struct Routes {
     names: Vec<(String, Route, String)>,
+    /// There are windows, so that messages may be late.
+    windows: bool,
 }
 
 impl Routes {
-    fn new() -> Routes {
-        Routes { names: Vec::new() }
+    fn new(windows: bool) -> Routes {
+        Routes { names: Vec::new(), windows }
     }
 
     /// The number of a route that a step names. The same name from two steps is the same route.
@@ -263,7 +265,8 @@ impl Routes {
         match name {
             "main" => Ok(Route::MAIN),
             "dead_letter" => Ok(Route::DEAD_LETTER),
-            "late" => Ok(Route::LATE),
+            "late" if self.windows => Ok(Route::LATE),
+            "late" => Err(Error::config("nothing is late without windows: `late` needs an `aggregate` step").with("at", place)),
             _ => self.names.iter().find(|(known, ..)| known == name).map(|(_, route, _)| *route).ok_or_else(|| {
                 let known: Vec<&str> =
                     ["main", "dead_letter", "late"].into_iter().chain(self.names.iter().map(|(n, ..)| n.as_str())).collect();

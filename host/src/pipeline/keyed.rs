@@ -138,6 +138,9 @@ pub struct WatermarkSpec {
     lag: Option<Span>,
 }
 
+/// Slices that a window may be put together from. `every` is at least a slice, so no message is in more windows.
+const SLICES_MAX: i64 = 10_000;
+
 fn ms(span: Span) -> i64 {
     span.0.as_millis().min(i64::MAX as u128 / 4) as i64
 }
@@ -220,7 +223,13 @@ fn rules(step: &StepSpec) -> Result<(Rules, Option<i64>)> {
                     "sliding windows with `every` above `size` would leave messages out: use `tumbling`, or a smaller `every`",
                 ));
             }
-            Windows::Fixed { size_ms, every_ms, offset_ms }
+            let windows = Windows::Fixed { size_ms, every_ms, offset_ms };
+            if size_ms / windows.slice_ms() > SLICES_MAX {
+                return Err(refuse(
+                    "a sliding window would have more than 10000 slices: let `size` and `every` have a larger common divisor",
+                ));
+            }
+            windows
         }
         (None, None, Some(gap), None) => Windows::Session { gap_ms: positive(gap)? },
         (None, None, None, Some(batch)) => Windows::Batch { rows: batch.rows.max(1), age_ms: positive(batch.age)? },

@@ -233,7 +233,7 @@ impl State {
                 }
             }
         }
-        let first = Slot { from: end, start: end - rules.windows.slice_ms(), end };
+        let first = Slot { from: end, start: end.saturating_sub(rules.windows.slice_ms()), end };
         let mut show = |members: &[(u32, u32)]| -> Result<()> {
             let key = sources[members[0].0 as usize].key_of(members[0].1);
             let mut parts = members.iter().flat_map(|(table, entry)| sources[*table as usize].parts_of(*entry)).peekable();
@@ -382,7 +382,8 @@ impl State {
                     let refires = self.rules.refires() && (!self.rules.early || firing.early);
                     tables.iter().any(|(slot, table)| {
                         let due = slot.from.max(self.rules.windows.next_end(self.watermark)) <= firing.watermark;
-                        due || self.rules.closes(*slot) <= firing.watermark || (refires && table.has_changed())
+                        let closes = slot.from.saturating_add(self.rules.lateness_ms) <= firing.watermark;
+                        due || self.rules.closes(*slot) <= firing.watermark || ((refires || closes) && table.has_changed())
                     })
                 }
             }

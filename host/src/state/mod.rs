@@ -182,6 +182,13 @@ impl State {
                 }
                 let key = fragments.keys.is_valid(at).then(|| fragments.keys.value(at));
                 let part = fragments.parts.value(at);
+                if !table.has_room(part.len() + key.map_or(0, <[u8]>::len)) {
+                    return Err(Error::config(
+                        "the windows of one key group have outgrown 2 GiB: use shorter windows, smaller accumulators, or a key that spreads better",
+                    )
+                    .with("key_group", group)
+                    .with("keys", table.len()));
+                }
                 self.unwritten += part.len() + key.map_or(0, <[u8]>::len);
                 let found = (key, fragments.hashes[at]);
                 let entry = match self.rules.windows {

@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::window::{Slot, Windows};
 
 const NONE: u32 = u32::MAX;
+/// Places in a buffer are numbers of 32 bits. A merge may put as much into it again as it holds.
+const BUFFER_MAX: usize = (u32::MAX / 2) as usize;
 /// A buffer with less than this is not worth tidying.
 const TIDY_BYTES: usize = 64 << 10;
 
@@ -98,6 +100,11 @@ impl Table {
             + self.entries.capacity() * size_of::<Entry>()
             + self.parts.capacity() * size_of::<Part>()
             + self.index.capacity() * 5
+    }
+
+    /// Whether the buffer takes so many bytes more.
+    pub fn has_room(&self, more: usize) -> bool {
+        has_room(self.buffer.len(), more)
     }
 
     /// Whether part of it lies in runs only.
@@ -639,5 +646,22 @@ impl Table {
         }
         self.tidy();
         Ok(())
+    }
+}
+
+fn has_room(used: usize, more: usize) -> bool {
+    used.saturating_add(more) <= BUFFER_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_refused_before_its_places_need_more_than_32_bits() {
+        assert!(has_room(0, BUFFER_MAX) && has_room(BUFFER_MAX, 0));
+        assert!(!has_room(BUFFER_MAX, 1) && !has_room(1, usize::MAX));
+        // As much again by merging, and still a number of 32 bits that isn't `NONE`.
+        assert!(2 * BUFFER_MAX < NONE as usize);
     }
 }

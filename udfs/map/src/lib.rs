@@ -265,8 +265,8 @@ impl Field {
 
     fn time(&self, name: &[u8], comma: bool, time_ms: i64, value: &mut Value<'_>) -> cast::Outcome {
         push_name(name, comma, value);
-        let mut digits = [0; 20];
-        let number = decimal(time_ms, &mut digits);
+        let mut digits = itoa::Buffer::new();
+        let number = digits.format(time_ms).as_bytes();
         match self.cast {
             None => {
                 value.push(number);
@@ -294,25 +294,6 @@ impl Field {
             },
         }
     }
-}
-
-/// The digits of a number, without an allocation.
-fn decimal(number: i64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut rest = number.unsigned_abs();
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if number < 0 {
-        at -= 1;
-        digits[at] = b'-';
-    }
-    &digits[at..]
 }
 
 weir_udf::export!(Map);

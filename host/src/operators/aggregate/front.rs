@@ -37,6 +37,8 @@ pub struct Front {
     guest: Guest,
     workers: u32,
     keys: Keys,
+    /// The slice of each row; `None`: it is late.
+    slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
     index: HashTable<u32>,
     /// The group of each row; `NONE` where it has none.
@@ -52,6 +54,11 @@ const NONE: u32 = u32::MAX;
 /// A late message is told of so often.
 const LATE_TOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// The clock that a row met.
+fn clock(batch: &Batch, row: usize) -> i64 {
+    batch.clocks.get(row).copied().unwrap_or(BEGINNING)
+}
+
 impl Front {
     /// Starts the front on one of `workers`.
     pub fn new(settings: &Settings, workers: u32) -> Result<Front> {
@@ -61,6 +68,7 @@ impl Front {
             settings: settings.clone(),
             workers,
             keys: Keys::default(),
+            slots: Vec::new(),
             groups: Vec::new(),
             index: HashTable::new(),
             of_row: Vec::new(),
@@ -76,13 +84,13 @@ impl Front {
     pub fn process(&mut self, batch: &Batch, cx: &mut Context) -> Result<Split> {
         self.events.inc_by(batch.len() as u64);
         let sifted = self.sift(batch, cx)?;
-        let keys_known = sifted.is_none();
+        let places_known = sifted.is_none();
         let batch = sifted.as_ref().unwrap_or(batch);
         if batch.is_empty() {
             return Ok(Vec::new());
         }
         let mut split = Vec::new();
-        match self.accumulate(batch, keys_known, self.settings.limits.deadline.0, cx) {
+        match self.accumulate(batch, places_known, self.settings.limits.deadline.0, cx) {
             Ok(parts) => return Ok(parts),
             Err(failure) if failure.kind() == ErrorKind::Guest => {
                 let (step, limits) = (self.settings.step.clone(), self.settings.limits);
@@ -107,15 +115,12 @@ impl Front {
     /// Puts rows aside that are late or have no key. `None`: there are none; else the rest.
     fn sift(&mut self, batch: &Batch, cx: &mut Context) -> Result<Option<Batch>> {
         let (mut bad, mut reasons) = (Vec::new(), Vec::new());
-        self.keys.find(&self.settings.key, batch, |row, reason| {
+        self.place(batch, |row, reason| {
             bad.push(row);
             reasons.push(reason);
         });
-        let rules = &self.settings.rules;
-        let clock = |row: usize| batch.clocks.get(row).copied().unwrap_or(BEGINNING);
-        let is_late =
-            |row: &u32| rules.windows.slot(batch.event_times[*row as usize], clock(*row as usize), rules.lateness_ms).is_none();
         let keyless = |row: &u32| bad.binary_search(row).is_ok();
+        let is_late = |row: &u32| self.slots[*row as usize].is_none();
         let late: Vec<u32> = (0..batch.len() as u32).filter(|row| is_late(row) && !keyless(row)).collect();
         if bad.is_empty() && late.is_empty() {
             return Ok(None);
@@ -130,7 +135,7 @@ impl Front {
                     partition = batch.partitions[row],
                     offset = batch.offsets[row],
                     event_time_ms = batch.event_times[row],
-                    clock_ms = clock(row),
+                    clock_ms = clock(batch, row),
                     "late: its window was closed (one of them; all go to sinks that take `late`)",
                 );
             }
@@ -144,10 +149,19 @@ impl Front {
         batch.take(&good).map(Some)
     }
 
+    /// Finds key and slice of each row.
+    fn place(&mut self, batch: &Batch, reject: impl FnMut(u32, String)) {
+        self.keys.find(&self.settings.key, batch, reject);
+        let rules = &self.settings.rules;
+        let slot = |row: usize| rules.windows.slot(batch.event_times[row], clock(batch, row), rules.lateness_ms);
+        self.slots.clear();
+        self.slots.extend((0..batch.len()).map(slot));
+    }
+
     /// One call into the guest with rows that all have a key and a window.
-    fn accumulate(&mut self, batch: &Batch, keys_known: bool, deadline: Duration, cx: &mut Context) -> Result<Split> {
-        if !keys_known {
-            self.keys.find(&self.settings.key, batch, |_, _| {});
+    fn accumulate(&mut self, batch: &Batch, places_known: bool, deadline: Duration, cx: &mut Context) -> Result<Split> {
+        if !places_known {
+            self.place(batch, |_, _| {});
         }
         self.group(batch);
         let order = self.order();
@@ -174,10 +188,8 @@ impl Front {
         self.groups.clear();
         self.index.clear();
         self.of_row.clear();
-        let rules = self.settings.rules;
         for row in 0..batch.len() {
-            let clock = batch.clocks.get(row).copied().unwrap_or(BEGINNING);
-            let Some(slot) = rules.windows.slot(batch.event_times[row], clock, rules.lateness_ms) else {
+            let Some(slot) = self.slots[row] else {
                 self.of_row.push(NONE);
                 continue;
             };

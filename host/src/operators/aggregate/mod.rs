@@ -67,3 +67,6 @@ impl Settings {
         format!("by {key}: {windows}")
     }
 }
+
+#[cfg(test)]
+mod tests;
