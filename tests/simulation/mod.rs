@@ -36,7 +36,7 @@ fn check(seed: u64, report: &Report) {
 
 #[test]
 fn every_row_is_visible_exactly_once_whatever_fails() {
-    let (mut crashes, mut fenced, mut lost, mut restarts) = (0, 0, 0, 0);
+    let (mut crashes, mut fenced, mut superseded, mut lost, mut restarts) = (0, 0, 0, 0, 0);
     let mut points = BTreeSet::new();
     for seed in seeds() {
         let report = simulate(seed);
@@ -46,16 +46,19 @@ fn every_row_is_visible_exactly_once_whatever_fails() {
         check(seed, &report);
         crashes += report.crashes;
         fenced += report.fenced;
+        superseded += report.superseded;
         lost += report.abandoned;
         restarts += report.restarts;
         points.extend(report.points.iter().copied());
     }
-    println!("crashes {crashes}, fenced {fenced}, epochs abandoned {lost}, restarts {restarts}");
+    println!(
+        "crashes {crashes}, fenced {fenced}, of these superseded {superseded}, epochs abandoned {lost}, restarts {restarts}"
+    );
     if seeds().count() > 1 {
         // A simulation in which nothing goes wrong proves nothing.
         assert!(
-            crashes > 100 && fenced > 10 && lost > 5 && restarts > 50,
-            "crashes {crashes} fenced {fenced} lost {lost} restarts {restarts}"
+            crashes > 100 && fenced > 10 && superseded > 5 && lost > 5 && restarts > 50,
+            "crashes {crashes} fenced {fenced} superseded {superseded} lost {lost} restarts {restarts}"
         );
         let wanted: BTreeSet<&str> =
             ["manifest.before", "manifest.created", "commit.before", "commit.sent", "commit.after", "ack.after"].into();

@@ -92,11 +92,11 @@ async fn fate(outside: &Shared) -> Luck {
 }
 
 /// Now and then a process hangs right before or after it changes something, long enough for a successor to go on.
-async fn hang(outside: &Shared) {
+async fn hang(outside: &Shared, chance: f64) {
     let hangs = {
         let mut o = lock(outside);
-        let hangs = o.fault > 0.0 && o.rng.random_bool(0.02);
-        hangs.then(|| Duration::from_millis(o.rng.random_range(50..1_500)))
+        let hangs = o.fault > 0.0 && o.rng.random_bool(chance);
+        hangs.then(|| Duration::from_millis(o.rng.random_range(200..4_000)))
     };
     if let Some(time) = hangs {
         tokio::time::sleep(time).await;
@@ -136,10 +136,12 @@ impl ObjectStore for FaultyStore {
         if luck == Luck::FailsBefore {
             return Err(store_error());
         }
-        hang(&self.outside).await;
+        hang(&self.outside, 0.03).await;
         let done = self.inner.put_opts(location, payload, options).await;
         lock(&self.outside).trace.push(format!("put {location} {}", done.is_ok()));
-        hang(&self.outside).await;
+        // Most of all between a manifest and the word that it is there: what it names is another's to commit then.
+        let manifest = done.is_ok() && location.extension() == Some("json");
+        hang(&self.outside, if manifest { 0.2 } else { 0.03 }).await;
         if luck == Luck::FailsAfter { Err(store_error()) } else { done }
     }
 

@@ -35,6 +35,8 @@ pub struct Report {
     pub lives: u32,
     pub crashes: u32,
     pub fenced: u32,
+    /// Of these, those that had written the manifest from which the other went on.
+    pub superseded: u32,
     pub abandoned: u32,
     pub restarts: u32,
     pub points: BTreeSet<&'static str>,
@@ -323,6 +325,7 @@ async fn history(seed: u64) -> Report {
         lives: 0,
         crashes: 0,
         fenced: 0,
+        superseded: 0,
         abandoned: 0,
         restarts: 0,
         points: BTreeSet::new(),
@@ -339,7 +342,7 @@ async fn history(seed: u64) -> Report {
             if calm {
                 o.fault = 0.0;
             }
-            (if !calm && o.rng.random_bool(0.2) { 2 } else { 1 }, o.rng.random_range(1..4))
+            (if !calm && o.rng.random_bool(0.4) { 2 } else { 1 }, o.rng.random_range(1..4))
         };
         // Two at once: the second wakes while the first still runs, as a hung process does.
         let lives = (0..together).map(|n| life(&outside, &store, &ids, workers, (rows, windows), n, report.lives > 40));
@@ -355,6 +358,7 @@ async fn history(seed: u64) -> Report {
                 End::Returned(Ok(Outcome::Stopped)) => {}
                 End::Returned(Err(error)) => {
                     report.fenced += u32::from(error.kind() == ErrorKind::Fenced);
+                    report.superseded += u32::from(error.to_string().contains("has gone on from this one's"));
                     let expected = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Transient);
                     assert!(expected, "seed {seed}: {error}");
                     report.last_error = Some(error.to_string());

@@ -129,7 +129,7 @@ impl Recovery<'_> {
         match self.create(&manifest).await? {
             Claim::Ours => Ok(manifest),
             // Another process began the log at the same moment: its positions hold, the next create decides who goes on.
-            _ => self.log.newest().await?.ok_or_else(|| self.fenced(&manifest)),
+            claim => self.log.newest().await?.ok_or_else(|| self.fenced(&manifest, claim)),
         }
     }
 
@@ -186,11 +186,14 @@ impl Recovery<'_> {
     }
 
     /// What a process dies of that another one has replaced.
-    pub fn fenced(&self, manifest: &Manifest) -> Error {
-        Error::fenced("another process runs this pipeline: its epoch was there first")
-            .with("pipeline", &self.pipeline.name)
-            .with("task", self.pipeline.task)
-            .with("epoch", manifest.epoch)
+    pub fn fenced(&self, manifest: &Manifest, claim: Claim) -> Error {
+        Error::fenced(match claim {
+            Claim::Superseded => "another process runs this pipeline: it has gone on from this one's last epoch",
+            _ => "another process runs this pipeline: its epoch was there first",
+        })
+        .with("pipeline", &self.pipeline.name)
+        .with("task", self.pipeline.task)
+        .with("epoch", manifest.epoch)
     }
 
     /// Refuses a file that the checkpoint can't be carried over to.
@@ -305,8 +308,9 @@ impl Recovery<'_> {
                 ..Facts::default()
             };
             let manifest = self.follow(&start, facts, false);
-            if self.create(&manifest).await? != Claim::Ours {
-                return Err(self.fenced(&manifest));
+            match self.create(&manifest).await? {
+                Claim::Ours => {}
+                claim => return Err(self.fenced(&manifest, claim)),
             }
             start = Start { next: manifest.epoch.next(), abandoned: Vec::new(), base: manifest, ..start };
         }

@@ -388,11 +388,12 @@ impl Running {
         recovery.status.enter(Phase::Manifest);
         match recovery.create(&manifest).await? {
             Claim::Ours => {}
-            Claim::Beaten => {
-                discard(&mut self.start.committers, &prepared).await;
-                return Err(recovery.fenced(&manifest));
+            claim => {
+                if claim == Claim::Beaten {
+                    discard(&mut self.start.committers, &prepared).await;
+                }
+                return Err(recovery.fenced(&manifest, claim));
             }
-            Claim::Superseded | Claim::Again => return Err(recovery.fenced(&manifest)),
         }
         recovery.status.epoch(epoch);
         self.commit(recovery, epoch, &work, &prepared).await?;
