@@ -13,6 +13,9 @@ pub const DEADLINE_TICK: Duration = Duration::from_millis(5);
 /// Instances that can live at once in one process: workers × steps, and those that a search makes.
 const POOL_INSTANCES: u32 = 256;
 
+/// The folder for compiled code within the cache folder, and nothing else's.
+const COMPILED: &str = "compiled";
+
 /// Stack of a guest, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -23,12 +26,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that keeps compiled code under `cache`, if given, so that a module compiles once.
+    /// An engine that keeps compiled code in a folder of its own under `cache`, if given, so that a module compiles once.
     pub fn new(cache: Option<PathBuf>) -> Result<Engine> {
         let fail = |e: wasmtime::Error| Error::bug("cannot set up the wasm engine").because(e);
         let mut config = Config::new();
         config.epoch_interruption(true).max_wasm_stack(STACK_BYTES).wasm_backtrace_max_frames(std::num::NonZeroUsize::new(16));
         if let Some(directory) = cache {
+            // Wasmtime deletes whatever it doesn't know in the folder that it is given, so it never gets one that
+            // may hold anything else: not what a user names, and not the cache folder of the user.
+            let directory = directory.join(COMPILED);
             let mut settings = CacheConfig::new();
             settings.with_directory(&directory);
             let cache = Cache::new(settings).map_err(|e| {
@@ -77,4 +83,31 @@ fn start_ticker(engine: &wasmtime::Engine) -> Result<()> {
         })
         .map(drop)
         .map_err(|e| Error::transient("cannot start the deadline thread").because(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tidying_the_cache_leaves_what_else_lies_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = ["notes.txt", "project/target/release/deps/lib.rlib", "modules/wasmtime-1/mine"];
+        let stray = folder.path().join(COMPILED).join("modules/wasmtime-1/left/behind");
+        for file in others.iter().map(|name| folder.path().join(name)).chain([stray.clone()]) {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "dear").unwrap();
+        }
+        let engine = Engine::new(Some(folder.path().into())).unwrap();
+        wasmtime::Module::new(&engine.inner, "(module)").unwrap();
+        // The tidying runs on a thread of wasmtime's own; it has been here when the stray file is gone.
+        let began = std::time::Instant::now();
+        while stray.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the cache was never tidied");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for name in others {
+            assert!(folder.path().join(name).is_file(), "{name} was deleted");
+        }
+    }
 }
