@@ -344,10 +344,29 @@ fn unanswered(client: &Client, doing: &str, error: KafkaError) -> Error {
     client.client().context().explain(doing, error)
 }
 
+/// How long each attempt at a question waits. Between them the client hears what librdkafka tells apart, so that
+/// wrong credentials are told after a second.
+const ATTEMPTS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(6)];
+
+/// Asks until there is an answer, [`PATIENCE`] is over, or a broker has refused for a reason that stays.
+fn answer<T>(client: &Client, doing: &str, ask: impl Fn(Duration) -> KafkaResult<T>) -> Result<T> {
+    let mut refusal = Error::transient(doing);
+    for wait in ATTEMPTS {
+        match ask(wait) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => refusal = unanswered(client, doing, error),
+        }
+        if refusal.kind() != ErrorKind::Transient {
+            break;
+        }
+    }
+    Err(refusal)
+}
+
 /// How many partitions a topic has; `None` without the topic. Blocks.
 pub fn partitions(client: &Client, topic: &str) -> Result<Option<i32>> {
     let doing = "cannot ask for the topic";
-    let metadata = client.fetch_metadata(Some(topic), PATIENCE).map_err(|e| unanswered(client, doing, e).with("topic", topic))?;
+    let metadata = answer(client, doing, |wait| client.fetch_metadata(Some(topic), wait)).map_err(|e| e.with("topic", topic))?;
     let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
     match found.error().map(Code::from) {
         Some(Code::UnknownTopicOrPartition) => Ok(None),
@@ -358,7 +377,7 @@ pub fn partitions(client: &Client, topic: &str) -> Result<Option<i32>> {
 
 /// The partitions of every topic whose name `wanted` takes, in order. Blocks.
 pub fn topics(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, i32>> {
-    let metadata = client.fetch_metadata(None, PATIENCE).map_err(|e| unanswered(client, "cannot list the topics", e))?;
+    let metadata = answer(client, "cannot list the topics", |wait| client.fetch_metadata(None, wait))?;
     let wanted = metadata.topics().iter().filter(|topic| topic.error().is_none() && wanted(topic.name()));
     Ok(wanted.map(|topic| (topic.name().to_string(), topic.partitions().len() as i32)).collect())
 }
@@ -378,7 +397,7 @@ pub fn offsets<'a>(
     if list.count() == 0 {
         return Ok(HashMap::new());
     }
-    let list = client.offsets_for_times(list, PATIENCE).map_err(|e| unanswered(client, doing, e))?;
+    let list = answer(client, doing, |wait| client.offsets_for_times(list.clone(), wait))?;
     let mut found = HashMap::with_capacity(list.count());
     for element in list.elements() {
         let at = |e: Error| e.with("topic", element.topic()).with("partition", element.partition());

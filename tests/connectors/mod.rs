@@ -1,5 +1,6 @@
 //! Connectors by themselves, against the real services.
 
+mod kafka_secure;
 mod kafka_sink;
 mod kafka_source;
 

@@ -28,6 +28,12 @@ pub fn broker() -> &'static Broker {
     &BROKER
 }
 
+/// Ports that nobody listens on.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [0; N].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.each_ref().map(|listener| listener.local_addr().unwrap().port())
+}
+
 /// Runs a future to its end.
 pub fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -38,6 +44,10 @@ pub struct Broker {
     folder: tempfile::TempDir,
     ports: [u16; 2],
     bootstrap: String,
+    /// As `NAME=VALUE`, beside those of `peers/kafka/start`.
+    settings: Vec<String>,
+    /// Arguments for the format of its storage, such as users.
+    format: String,
     /// Its standard input is open for as long as the broker is to run.
     process: Mutex<Option<Child>>,
 }
@@ -71,13 +81,18 @@ impl Record {
 impl Broker {
     /// Starts a broker with new data.
     pub fn start() -> Broker {
-        let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        drop(listeners);
+        Broker::start_with(|_| Vec::new(), "")
+    }
+
+    /// The same with settings of its own, made from its ports, and with arguments for the format of its storage.
+    pub fn start_with(settings: impl FnOnce([u16; 2]) -> Vec<String>, format: &str) -> Broker {
+        let ports = free_ports();
         let broker = Broker {
             folder: tempfile::tempdir().unwrap(),
             ports,
             bootstrap: format!("127.0.0.1:{}", ports[0]),
+            settings: settings(ports),
+            format: format.to_string(),
             process: Mutex::new(None),
         };
         broker.go_on();
@@ -95,7 +110,8 @@ impl Broker {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         let [port, controller] = self.ports.map(|port| port.to_string());
         let mut command = Command::new(&start);
-        command.arg(self.folder.path()).args([port, controller]).stdin(Stdio::piped());
+        command.arg(self.folder.path()).args([port, controller]).args(&self.settings).stdin(Stdio::piped());
+        command.env("WEIR_KAFKA_FORMAT", &self.format);
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", start.display()));
         let began = Instant::now();
