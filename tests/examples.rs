@@ -10,8 +10,9 @@ use crate::harness::weir::Job;
 use crate::harness::{root, table};
 
 /// Examples that need more than a file to compare with, and where they are run.
-const ELSEWHERE: [(&str, &str); 3] = [
+const ELSEWHERE: [(&str, &str); 4] = [
     ("kafka-to-iceberg", "kafka_to_iceberg_fills_its_table"),
+    ("kafka-to-kafka", "kafka_to_kafka_copies_its_topic"),
     ("languages", "languages"),
     ("quickstart", "the_quickstart_fills_its_table"),
 ];
@@ -96,4 +97,20 @@ fn kafka_to_iceberg_fills_its_table() {
     let place = format!("file://{}", warehouse.display());
     let found = table::python("read_table.py", &["--catalog", "sql", &uri, &place, "--table", "web.events", "--distinct", "id"]);
     assert_eq!((&found["rows"], &found["distinct"]), (&json!(1000), &json!(1000)));
+}
+
+#[test]
+fn kafka_to_kafka_copies_its_topic() {
+    let broker = broker();
+    broker.create_topic("example_in", 2, &[]);
+    let good = (0..100).map(|n| Record::value(json!({"id": n, "email": "a@example.org"}).to_string()));
+    broker.produce("example_in", good.chain([Record::value("no JSON")]));
+    let mut job = apart("kafka-to-kafka");
+    job.set("KAFKA_BROKERS", broker.bootstrap()).set("KAFKA_TOPIC", "example_in").set("KAFKA_OUT", "example_out");
+    job.set("KAFKA_DEAD", "example_dead").weir(&["run", "pipeline.yaml", "--set", "sources.0.kafka.until=latest"]).ok();
+    let (masked, dead) = (broker.consume_all("example_out"), broker.consume_all("example_dead"));
+    assert_eq!(masked.len(), 100);
+    assert!(masked.iter().all(|record| !String::from_utf8_lossy(record.value.as_deref().unwrap()).contains("example.org")));
+    assert_eq!(dead.iter().map(|record| record.value.as_deref()).collect::<Vec<_>>(), [Some(&b"no JSON"[..])]);
+    assert!(dead[0].headers.iter().any(|(name, _)| name == "weir.reason"), "{:?}", dead[0].headers);
 }

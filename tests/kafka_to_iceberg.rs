@@ -116,8 +116,7 @@ fn lost_replies_and_server_errors_around_a_commit_lose_and_double_nothing() {
     // A catalog of its own: the faults are for this test alone.
     let catalog = rest::Catalog::start();
     let mut trial = Trial::new("faults", "faults", broker, &Place::rest(&catalog), "");
-    let until = trial.job.read("pipeline.yaml");
-    trial.job.write("pipeline.yaml", until.replace(", until: latest", ""));
+    let until = trial.job.endless();
     let mut running = trial.job.start();
     // 0 hangs up without an answer. Eight in a row are more than a commit is tried: the pipeline restarts from its checkpoint.
     let faults = [

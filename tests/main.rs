@@ -6,6 +6,7 @@ mod fuzz;
 mod guests;
 mod harness;
 mod kafka_to_iceberg;
+mod kafka_to_kafka;
 mod languages;
 mod manifests;
 mod metrics;

@@ -95,6 +95,12 @@ pub trait SinkConnector: Send + Sync {
     /// Whether what it prepares stays invisible until `commit`: what exactly-once needs. `stdout` cannot.
     fn transactional(&self) -> bool;
 
+    /// Whether a process that dies between the manifest and its commit takes what it prepared along, as with a transaction
+    /// that no other process can finish. Such a sink is committed before all others, so that a lost epoch can be read again.
+    fn commits_first(&self) -> bool {
+        false
+    }
+
     /// Looks whether the sink can be written, changing nothing: the catalog answers, the table matches.
     async fn check(&self) -> Result<()>;
 

@@ -13,7 +13,7 @@ use crate::harness::kafka::{Broker, Record, broker};
 
 fn connector(broker: &Broker, mut settings: Value) -> Connector {
     settings["brokers"] = broker.bootstrap().into();
-    Connector::new(serde_json::from_value(settings).unwrap(), "kafka").unwrap()
+    Connector::new(serde_json::from_value(settings).unwrap(), "kafka", None).unwrap()
 }
 
 fn identity() -> Identity {

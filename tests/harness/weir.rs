@@ -85,6 +85,15 @@ impl Job {
         fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
+    /// Lets the sources of the pipeline file go on for ever, instead of ending with what is there now. Answers with the file
+    /// as it was.
+    pub fn endless(&self) -> String {
+        let file = self.read("pipeline.yaml");
+        assert!(file.contains(", until: latest"), "{file}");
+        self.write("pipeline.yaml", file.replace(", until: latest", ""));
+        file
+    }
+
     /// Sets a variable for every run from here on.
     pub fn set(&mut self, name: &str, value: &str) -> &mut Job {
         self.environment.insert(name.to_string(), value.to_string());

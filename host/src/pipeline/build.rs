@@ -111,6 +111,8 @@ impl Pipeline {
             let connector = open_source(source, &spec.pipeline)?;
             sources.push(NamedSource { name: source.name.as_str().into(), connector, event_time, lag_ms });
         }
+        let transactions = (spec.delivery == Delivery::ExactlyOnce)
+            .then(|| Arc::new(sinks::kafka::Transactions::new(spec.checkpoint.interval.0)));
         let mut sinks = Vec::new();
         let mut takers: HashMap<Route, Vec<usize>> = HashMap::new();
         for (number, sink) in spec.sinks.iter().enumerate() {
@@ -126,7 +128,7 @@ impl Pipeline {
             }
             sinks.push(NamedSink {
                 name: sink.name.as_str().into(),
-                connector: open_sink(sink, takes_dead_letters)?,
+                connector: open_sink(sink, takes_dead_letters, &transactions)?,
                 takes_dead_letters,
             });
         }
@@ -325,7 +327,11 @@ fn open_source(source: &Connector, pipeline: &str) -> Result<Box<dyn SourceConne
     })
 }
 
-fn open_sink(sink: &Connector, dead_letters: bool) -> Result<Box<dyn SinkConnector>> {
+fn open_sink(
+    sink: &Connector,
+    dead_letters: bool,
+    transactions: &Option<Arc<sinks::kafka::Transactions>>,
+) -> Result<Box<dyn SinkConnector>> {
     let (settings, place, name) = (sink.settings.clone(), sink.place.as_str(), sink.name.as_str());
     let at = |e: Error| Error::new(e.kind(), "cannot build the sink").with("at", place).because(e);
     let format = if dead_letters { sinks::file::Format::Envelope } else { sinks::file::Format::Lines };
@@ -333,7 +339,7 @@ fn open_sink(sink: &Connector, dead_letters: bool) -> Result<Box<dyn SinkConnect
         "file" => Box::new(sinks::file::Connector::new(typed(settings, place)?, name, format).map_err(at)?),
         "stdout" => Box::new(sinks::stdout::Connector::new(typed(settings, place)?, name, format).map_err(at)?),
         "blackhole" => Box::new(sinks::blackhole::Connector::new(typed(settings, place)?, name).map_err(at)?),
-        "kafka" => Box::new(sinks::kafka::Connector::new(typed(settings, place)?, name).map_err(at)?),
+        "kafka" => Box::new(sinks::kafka::Connector::new(typed(settings, place)?, name, transactions.clone()).map_err(at)?),
         "iceberg" => Box::new(sinks::iceberg::Connector::new(typed(settings, place)?, name).map_err(at)?),
         other => return Err(at(Error::bug("a kind of sink that nothing opens").with("kind", other))),
     })

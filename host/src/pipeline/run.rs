@@ -115,9 +115,10 @@ pub async fn run(
 ) -> Result<Outcome> {
     let mut failures = 0;
     let mut delay = BACKOFF_MIN;
+    let mut known = BTreeSet::new();
     loop {
         let mut epochs = 0;
-        let error = match attempt(pipeline, env, stop.clone(), status, &mut epochs).await {
+        let error = match attempt(pipeline, env, stop.clone(), status, &mut known, &mut epochs).await {
             Ok(outcome) => {
                 status.enter(Phase::Ended);
                 return Ok(outcome);
@@ -144,20 +145,31 @@ pub async fn run(
     }
 }
 
-/// One life of the pipeline: from recovery to its end or first error. `epochs` counts what it committed.
+/// One life of the pipeline: from recovery to its end or first error. `known` are the attempts whose manifests this process
+/// has gone on from or may have written; `epochs` counts what it committed.
 async fn attempt(
     pipeline: &Arc<Pipeline>,
     env: &dyn Environment,
     mut stop: watch::Receiver<Stop>,
     status: &Arc<Status>,
+    known: &mut BTreeSet<String>,
     epochs: &mut u64,
 ) -> Result<Outcome> {
     let log = pipeline.store.log(&pipeline.name, pipeline.task);
     let id = env.new_id();
     let recovery = Recovery { pipeline, log: &log, attempt: &id, env, status };
+    if let Some(newest) = log.newest().await? {
+        // A process that waited to start again finds that another has gone on: two that take turns get nowhere.
+        if !known.is_empty() && !known.contains(&newest.attempt) {
+            return Err(recovery.fenced(&newest, Claim::Superseded));
+        }
+        known.insert(newest.attempt);
+    }
+    known.insert(id.clone());
     let Some(start) = recovery.start().await? else {
         return Ok(Outcome::WasFinished);
     };
+    known.insert(start.base.attempt.clone());
     tracing::info!(pipeline = pipeline.name, epoch = %start.base.epoch, workers = pipeline.workers, "running");
     let mut running = Running::open(&recovery, start).await?;
     status.enter(Phase::Running);
@@ -473,7 +485,9 @@ impl Running {
     ) -> Result<()> {
         recovery.env.point("commit.before").await;
         let info = CommitInfo { modules: recovery.pipeline.modules().into_iter().map(|(step, m)| (step, m.running)).collect() };
-        for (number, sink) in recovery.pipeline.sinks.iter().enumerate() {
+        let (first, rest): (Vec<_>, Vec<_>) =
+            recovery.pipeline.sinks.iter().enumerate().partition(|(_, sink)| sink.connector.commits_first());
+        for (number, sink) in first.into_iter().chain(rest) {
             if prepared[number].is_empty() {
                 continue;
             }

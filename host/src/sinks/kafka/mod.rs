@@ -1,22 +1,31 @@
-//! Writes rows to a Kafka topic, at least once: rows are visible as soon as they are written, and an epoch is
-//! prepared when the brokers have confirmed all of its rows.
+//! Writes rows to a Kafka topic. Exactly once: an epoch is one transaction for all Kafka sinks of a task, with a record in
+//! the control topic as the evidence. At least once: rows are visible as soon as they are written, and an epoch is prepared
+//! when the brokers have confirmed all of its rows.
 
+mod committer;
+mod control;
+mod limits;
+mod producer;
+mod transaction;
 mod writer;
+
+pub use transaction::Transactions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, NewTopic, TopicReplication};
 use rdkafka::config::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 
+use self::control::Control;
+use super::counted;
 use crate::error::{Error, Result};
 use crate::kafka::{self, Listener, Properties};
-use crate::sink::{CommitInfo, Committed, Committer, Epoch, Identity, Prepared, Recovered, SinkConnector, Writer};
+use crate::sink::{Committer, Identity, SinkConnector, Writer};
 
 /// Settings of a Kafka sink. Key, value and attributes of a row become key, value and headers of a message.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -65,7 +74,7 @@ const REFUSED: [(&str, &str); 5] = [
     ("enable.idempotence", "without it a retry writes a row twice or out of order"),
     ("acks", "a row counts as written when all replicas in sync have it"),
     ("request.required.acks", "a row counts as written when all replicas in sync have it"),
-    ("transactional.id", "it would be made from the pipeline's name; this sink writes at least once"),
+    ("transactional.id", "it is made from the pipeline's name, the task and the checkpoint's log"),
     ("delivery.report.only.error", "every row is waited for"),
 ];
 
@@ -85,12 +94,17 @@ const DEFAULTS: [(&str, &str); 6] = [
 pub struct Connector {
     name: Arc<str>,
     config: Arc<Config>,
+    /// For writing.
     client: ClientConfig,
+    /// For questions: a client for writing would create a topic by asking for it.
+    asking: ClientConfig,
+    /// Where the pipeline is exactly-once.
+    transactions: Option<Arc<Transactions>>,
 }
 
 impl Connector {
-    /// Checks the settings; connects to nothing.
-    pub fn new(config: Config, name: &str) -> Result<Connector> {
+    /// Checks the settings; connects to nothing. With `transactions` rows are held back until their epoch is committed.
+    pub fn new(config: Config, name: &str, transactions: Option<Arc<Transactions>>) -> Result<Connector> {
         if config.topic.is_empty() {
             return Err(Error::config("the topic has no name"));
         }
@@ -98,16 +112,18 @@ impl Connector {
             return Err(Error::config("`create.partitions` and `create.replication` start at 1"));
         }
         let client = kafka::settings(&config.brokers, &config.properties, &DEFAULTS, &REFUSED)?;
-        Ok(Connector { name: name.into(), config: config.into(), client })
+        let asking = kafka::settings(&config.brokers, &config.properties, &[], &REFUSED)?;
+        if let Some(transactions) = &transactions {
+            transactions.add(&client, &config.topic)?;
+        }
+        Ok(Connector { name: name.into(), config: config.into(), client, asking, transactions })
     }
 
     /// Whether the topic is there.
     async fn exists(&self) -> Result<bool> {
         let this = self.clone();
         let asked = tokio::task::spawn_blocking(move || {
-            // A client for reading: one for writing would create the topic by asking for it.
-            let config = kafka::settings(&this.config.brokers, &this.config.properties, &[], &REFUSED)?;
-            Ok(kafka::partitions(&kafka::ask(&config, &this.name)?, &this.config.topic)?.is_some())
+            Ok(kafka::partitions(&kafka::ask(&this.asking, &this.name)?, &this.config.topic)?.is_some())
         });
         asked.await.map_err(|e| Error::bug("a question to Kafka ended early").because(e))?
     }
@@ -120,10 +136,17 @@ impl SinkConnector for Connector {
     }
 
     fn transactional(&self) -> bool {
-        false
+        self.transactions.is_some()
+    }
+
+    fn commits_first(&self) -> bool {
+        self.transactions.is_some()
     }
 
     async fn check(&self) -> Result<()> {
+        if let Some(transactions) = &self.transactions {
+            transactions.check(self).await?;
+        }
         match self.exists().await? || self.config.create.is_some() {
             true => Ok(()),
             false => Err(Error::config("the topic does not exist: create it, or say how with `create: {partitions: …}`")
@@ -136,52 +159,39 @@ impl SinkConnector for Connector {
         if self.exists().await? {
             return Ok(());
         }
-        let at = |e: Error| e.with("topic", &self.config.topic);
-        let doing = "cannot create the topic";
-        let listener = Listener::new(&self.name, &self.client);
-        let admin: AdminClient<Listener> = self.client.create_with_context(listener).map_err(|e| kafka::explain(doing, e))?;
         let replication = TopicReplication::Fixed(create.replication.map_or(-1, i32::from));
         let mut topic = NewTopic::new(&self.config.topic, i32::from(create.partitions), replication);
         topic.config = create.config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let options = AdminOptions::new().request_timeout(Some(kafka::PATIENCE)).operation_timeout(Some(kafka::PATIENCE));
-        let answers = admin.create_topics([&topic], &options).await.map_err(|e| at(admin.inner().context().explain(doing, e)))?;
-        match answers.into_iter().next() {
-            Some(Ok(_) | Err((_, Code::TopicAlreadyExists))) => Ok(()),
-            Some(Err((_, code))) => Err(at(kafka::meaning(doing, code).because(code.to_string()))),
-            None => Err(at(Error::transient(doing))),
+        let created = create_topic(&control::admin(&self.asking, &self.name)?, topic).await;
+        created.map_err(|e| e.with("topic", &self.config.topic))
+    }
+
+    async fn writer(&self, identity: &Identity, _worker: u32) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(match &self.transactions {
+            Some(transactions) => writer::Writing::within(self, transactions.open(self, identity).await?)?,
+            None => writer::Writing::open(self)?,
+        }))
+    }
+
+    async fn committer(&self, identity: &Identity) -> Result<Box<dyn Committer>> {
+        let Some(transactions) = &self.transactions else { return Ok(Box::new(counted::Committer)) };
+        // Nothing is fenced by looking: a mark of another log refuses the start.
+        let control = Control::of(identity);
+        if let Some(mark) = control.look(&self.asking, &self.name).await? {
+            transaction::own(mark, &identity.log_id, &control.topic)?;
         }
-    }
-
-    async fn writer(&self, _identity: &Identity, _worker: u32) -> Result<Box<dyn Writer>> {
-        Ok(Box::new(writer::Writing::open(self)?))
-    }
-
-    async fn committer(&self, _identity: &Identity) -> Result<Box<dyn Committer>> {
-        Ok(Box::new(Counting))
+        Ok(Box::new(committer::Committer::new(self, transactions, identity)))
     }
 }
 
-/// What a writer leaves for the commit: how many rows the brokers confirmed.
-fn prepared(rows: u64) -> Prepared {
-    Prepared(json!({ "rows": rows }))
-}
-
-/// There is nothing to commit: rows are visible by then. Counts them.
-struct Counting;
-
-#[async_trait]
-impl Committer for Counting {
-    async fn commit(&mut self, _: Epoch, prepared: &[Prepared], _: &CommitInfo) -> Result<Committed> {
-        let rows = prepared.iter().filter_map(|prepared| prepared.0["rows"].as_u64()).sum();
-        Ok(Committed { rows, ..Committed::default() })
-    }
-
-    async fn recover(&mut self, _: Epoch, _: &[Prepared]) -> Result<Recovered> {
-        Ok(Recovered::Committed)
-    }
-
-    async fn discard(&mut self, _: &[Prepared]) -> Result<()> {
-        Ok(())
+/// Creates a topic, unless it is there by now.
+async fn create_topic(admin: &AdminClient<Listener>, topic: NewTopic<'_>) -> Result<()> {
+    let doing = "cannot create the topic";
+    let answers = admin.create_topics([&topic], &control::options()).await;
+    match answers.map_err(|e| admin.inner().context().explain(doing, e))?.into_iter().next() {
+        Some(Ok(_) | Err((_, Code::TopicAlreadyExists))) => Ok(()),
+        Some(Err((_, code))) => Err(kafka::meaning(doing, code).because(code.to_string())),
+        None => Err(Error::transient(doing)),
     }
 }
 
@@ -190,7 +200,7 @@ mod tests {
     use super::*;
 
     fn refusal(json: &str) -> String {
-        Connector::new(serde_json::from_str(json).unwrap(), "kafka").err().expect("refused").to_string()
+        Connector::new(serde_json::from_str(json).unwrap(), "kafka", None).err().expect("refused").to_string()
     }
 
     #[test]
@@ -212,7 +222,7 @@ mod tests {
     fn a_key_goes_where_javas_client_puts_it_unless_told_otherwise() {
         let partitioner = |properties: &str| {
             let json = format!(r#"{{"brokers": "a:1", "topic": "t", "properties": {properties}}}"#);
-            let connector = Connector::new(serde_json::from_str(&json).unwrap(), "kafka").unwrap();
+            let connector = Connector::new(serde_json::from_str(&json).unwrap(), "kafka", None).unwrap();
             connector.client.get("partitioner").map(str::to_string)
         };
         assert_eq!(partitioner("{}").as_deref(), Some("murmur2_random"));

@@ -2,94 +2,42 @@
 //! never take, and which failed. Holds a batch until the last of its rows is confirmed.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
-use tokio::sync::Notify;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::BaseRecord;
 
-use super::{Connector, Timestamp, prepared};
+use super::limits::Limits;
+use super::producer::{Place, Producer, Sent};
+use super::transaction::{Seat, Transaction};
+use super::{Connector, Timestamp};
 use crate::batch::{Batch, Rejected};
 use crate::error::{Error, Result};
-use crate::kafka::{self, Listener};
 use crate::sink::{Epoch, Prepared, Writer};
 
-/// Batches whose rows may be unconfirmed at a time.
-const BATCHES: usize = 1024;
 /// How long a full queue is left alone.
 const BREATH: Duration = Duration::from_millis(1);
 /// Rows that may wait to be tried again alone.
 const SUSPECTS: usize = 256;
 
-/// Takes librdkafka's reports on messages. A message is known by the number of its batch and its row.
-struct Reports {
-    listener: Listener,
-    /// Unconfirmed rows of each batch, by the batch's number modulo [`BATCHES`].
-    unconfirmed: Vec<AtomicU32>,
-    /// Unconfirmed rows of all.
-    total: AtomicU64,
-    /// Messages that failed, and why.
-    failed: Mutex<Vec<(usize, Code)>>,
-    /// Told when a message failed, and when nothing is unconfirmed.
-    news: Notify,
-}
-
-impl Reports {
-    fn failed(&self) -> std::sync::MutexGuard<'_, Vec<(usize, Code)>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn announce(&self, batch: usize, rows: u32) {
-        self.total.fetch_add(u64::from(rows), Ordering::Relaxed);
-        self.unconfirmed[batch % BATCHES].store(rows, Ordering::Relaxed);
-    }
-
-    fn is_confirmed(&self, batch: usize) -> bool {
-        self.unconfirmed[batch % BATCHES].load(Ordering::Acquire) == 0
-    }
-
-    /// A row is out of the way, however.
-    fn settle(&self, batch: usize) {
-        self.unconfirmed[batch % BATCHES].fetch_sub(1, Ordering::Release);
-        if self.total.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.news.notify_one();
-        }
-    }
-}
-
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.listener.log(level, facility, message);
-    }
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.listener.error(error, reason);
-    }
-    fn stats_raw(&self, statistics: &[u8]) {
-        self.listener.stats_raw(statistics);
-    }
-}
-
-impl ProducerContext for Reports {
-    type DeliveryOpaque = usize;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, message: usize) {
-        if let Err((error, _)) = result {
-            self.failed().push((message, error.rdkafka_error_code().unwrap_or(Code::Fail)));
-            self.news.notify_one();
-        }
-        self.settle(message >> 32);
-    }
+/// What makes a writer one of an exactly-once pipeline.
+struct Held {
+    /// When it may write.
+    seat: Seat,
+    /// What the topic takes: a row that a broker refuses spoils the whole transaction, so none is sent.
+    limits: Limits,
 }
 
 /// One worker's writer.
 pub struct Writing {
-    producer: ThreadedProducer<Reports>,
+    producer: Producer,
+    /// Its number with the producer.
+    number: usize,
+    sent: Arc<Sent>,
+    held_back: Option<Held>,
     topic: String,
     timestamp: Timestamp,
     /// Number of the next batch.
@@ -103,19 +51,25 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Opens a producer. It connects by itself.
+    /// Opens a writer with a producer of its own, whose rows are visible once they are written.
     pub fn open(connector: &Connector) -> Result<Writing> {
-        let reports = Reports {
-            listener: Listener::new(&connector.name, &connector.client),
-            unconfirmed: (0..BATCHES).map(|_| AtomicU32::new(0)).collect(),
-            total: AtomicU64::new(0),
-            failed: Mutex::default(),
-            news: Notify::new(),
-        };
-        let producer =
-            connector.client.create_with_context(reports).map_err(|e| kafka::explain("cannot make a Kafka producer", e))?;
+        Writing::with(connector, Producer::open(&connector.client, &connector.name)?, None)
+    }
+
+    /// Opens a writer within the transactions of its task.
+    pub fn within(connector: &Connector, transaction: Arc<Transaction>) -> Result<Writing> {
+        let limits = transaction.limits(&connector.config.topic);
+        let producer = transaction.producer().clone();
+        Writing::with(connector, producer, Some(Held { seat: Seat::take(transaction), limits }))
+    }
+
+    fn with(connector: &Connector, producer: Producer, held_back: Option<Held>) -> Result<Writing> {
+        let (number, sent) = producer.enlist()?;
         Ok(Writing {
             producer,
+            number,
+            sent,
+            held_back,
             topic: connector.config.topic.clone(),
             timestamp: connector.config.timestamp,
             next: 0,
@@ -125,53 +79,68 @@ impl Writing {
         })
     }
 
-    fn reports(&self) -> &Reports {
-        self.producer.client().context()
-    }
-
-    /// Hands every row to librdkafka; answers with those that it refuses at once.
+    /// Hands every row to librdkafka; answers with those that it refuses at once, or that the topic would.
     async fn send(&mut self, batch: &Batch) -> Result<Option<Rejected>> {
         let number = self.next;
-        while !self.reports().is_confirmed(number) {
+        while !self.sent.is_confirmed(number) {
             tokio::time::sleep(BREATH).await;
             self.learn()?;
         }
-        self.next += 1;
+        self.next = Place::next(number);
         self.held.push_back((number, batch.clone()));
-        self.reports().announce(number, batch.len() as u32);
-        let (mut refused, mut attribute) = (Vec::new(), 0);
+        self.sent.announce(number, batch.len() as u32);
+        let (mut refused, mut reasons, mut attribute) = (Vec::new(), Vec::new(), 0);
         for row in 0..batch.len() {
             let first = attribute;
             while batch.attributes.rows.get(attribute).is_some_and(|of| *of as usize == row) {
                 attribute += 1;
             }
-            loop {
-                // Made anew for each attempt: librdkafka takes the headers.
-                let record = self.record(batch, row, first..attribute, (number << 32) | row);
-                let error = match self.producer.send(record) {
-                    Ok(()) => break,
-                    Err((error, _)) => error,
-                };
-                match error.rdkafka_error_code() {
-                    Some(Code::QueueFull) => {
-                        self.learn()?;
-                        tokio::time::sleep(BREATH).await;
-                    }
-                    Some(code) if is_the_rows_fault(code) => {
-                        self.reports().settle(number);
-                        refused.push((row as u32, code));
-                        break;
-                    }
-                    _ => return Err(self.failure(error)),
-                }
+            let limits = self.held_back.as_ref().map(|held| &held.limits);
+            let reason = match limits.and_then(|limits| limits.refuse(batch, row, first..attribute, self.timestamp)) {
+                Some(reason) => Some(reason),
+                None => self.send_row(batch, row, first..attribute, number).await?,
+            };
+            if let Some(reason) = reason {
+                self.sent.settle(number);
+                refused.push(row as u32);
+                reasons.push(reason);
             }
         }
         self.rows += (batch.len() - refused.len()) as u64;
-        let rows: Vec<u32> = refused.iter().map(|(row, _)| *row).collect();
-        let reasons = refused.iter().map(|(row, code)| self.reason(batch, *row as usize, *code)).collect();
-        match rows.is_empty() {
+        match refused.is_empty() {
             true => Ok(None),
-            false => Ok(Some(Rejected { rows: batch.take(&rows)?, reasons, module: None })),
+            false => Ok(Some(Rejected { rows: batch.take(&refused)?, reasons, module: None })),
+        }
+    }
+
+    /// Hands a row to librdkafka; answers with the reason if it refuses the row.
+    async fn send_row(
+        &mut self,
+        batch: &Batch,
+        row: usize,
+        attributes: std::ops::Range<usize>,
+        number: usize,
+    ) -> Result<Option<String>> {
+        let place = Place { writer: self.number, batch: number, row };
+        loop {
+            // Made anew for each attempt: librdkafka takes the headers.
+            let record = self.record(batch, row, attributes.clone(), place);
+            let error = match self.producer.inner().send(record) {
+                Ok(()) => return Ok(None),
+                Err((error, _)) => error,
+            };
+            match error.rdkafka_error_code() {
+                Some(Code::QueueFull) => {
+                    self.learn()?;
+                    tokio::time::sleep(BREATH).await;
+                }
+                Some(code) if is_the_rows_fault(code) => return Ok(Some(self.reason(batch, row, code))),
+                _ => {
+                    // A row that failed before tells more than that the transaction is of no use any more.
+                    self.learn()?;
+                    return Err(self.failure(error));
+                }
+            }
         }
     }
 
@@ -180,9 +149,9 @@ impl Writing {
         batch: &'a Batch,
         row: usize,
         attributes: std::ops::Range<usize>,
-        message: usize,
+        place: Place,
     ) -> BaseRecord<'a, [u8], [u8], usize> {
-        let mut record = BaseRecord::with_opaque_to(&self.topic, message);
+        let mut record = BaseRecord::with_opaque_to(&self.topic, place.pack());
         (record.key, record.payload) = (batch.key(row), batch.value(row));
         if self.timestamp == Timestamp::EventTime {
             record.timestamp = Some(batch.event_times[row]);
@@ -200,17 +169,19 @@ impl Writing {
         record
     }
 
-    /// Lets go of confirmed batches. Rows that were refused are set aside; any other failure is an error.
+    /// Lets go of confirmed batches. Rows that were refused are set aside; any other failure is an error, and within a
+    /// transaction any failure: it can't be committed any more.
     fn learn(&mut self) -> Result<()> {
         // In this order: a failure is told before its row counts as out of the way.
-        let confirmed = self.held.iter().take_while(|(number, _)| self.reports().is_confirmed(*number)).count();
-        let failed = std::mem::take(&mut *self.reports().failed());
-        for (message, code) in failed {
-            let held = self.held.iter().find(|(number, _)| *number == message >> 32);
-            let (Some((_, batch)), true) = (held, is_the_rows_fault(code) || code == Code::InvalidDifferentRecord) else {
+        let confirmed = self.held.iter().take_while(|(number, _)| self.sent.is_confirmed(*number)).count();
+        let failed = std::mem::take(&mut *self.sent.failed());
+        for (place, code) in failed {
+            let held = self.held.iter().find(|(number, _)| *number == place.batch);
+            let known = is_the_rows_fault(code) || code == Code::InvalidDifferentRecord;
+            let (Some((_, batch)), true, None) = (held, known, &self.held_back) else {
                 return Err(self.failure(KafkaError::MessageProduction(code)));
             };
-            let row = batch.take(&[message as u32])?;
+            let row = batch.take(&[place.row as u32])?;
             self.suspects.push(row);
             self.rows -= 1;
         }
@@ -222,13 +193,13 @@ impl Writing {
     async fn settle(&mut self) -> Result<Option<Code>> {
         let mut code = None;
         loop {
-            let settled = self.reports().total.load(Ordering::Acquire) == 0;
-            code = self.reports().failed().last().map(|(_, code)| *code).or(code);
+            let settled = self.sent.is_settled();
+            code = self.sent.failed().last().map(|(_, code)| *code).or(code);
             self.learn()?;
             if settled {
                 return Ok(code);
             }
-            self.reports().news.notified().await;
+            self.sent.news().await;
         }
     }
 
@@ -261,7 +232,12 @@ impl Writing {
     }
 
     fn failure(&self, error: KafkaError) -> Error {
-        self.reports().listener.explain("cannot write to the topic", error).with("topic", &self.topic)
+        let doing = "cannot write to the topic";
+        let error = match &self.held_back {
+            Some(held) => held.seat.transaction().failure(doing, error),
+            None => self.producer.explain(doing, error),
+        };
+        error.with("topic", &self.topic)
     }
 }
 
@@ -280,6 +256,9 @@ fn is_the_rows_fault(code: Code) -> bool {
 #[async_trait]
 impl Writer for Writing {
     async fn write(&mut self, batch: Batch) -> Result<Vec<Rejected>> {
+        if let Some(held) = &self.held_back {
+            held.seat.may_write().await?;
+        }
         self.learn()?;
         let mut rejected = Vec::new();
         if self.suspects.len() >= SUSPECTS {
@@ -292,6 +271,10 @@ impl Writer for Writing {
     async fn prepare(&mut self, _: Epoch) -> Result<(Option<Prepared>, Vec<Rejected>)> {
         let rejected = self.try_suspects().await?;
         let rows = std::mem::take(&mut self.rows);
-        Ok(((rows > 0).then(|| prepared(rows)), rejected))
+        let prepared = match &mut self.held_back {
+            Some(held) => held.seat.prepared(rows),
+            None => Prepared(serde_json::json!({ "rows": rows })),
+        };
+        Ok(((rows > 0).then_some(prepared), rejected))
     }
 }
