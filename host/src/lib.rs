@@ -21,6 +21,7 @@ pub mod checkpoint;
 pub mod columnar;
 pub mod kafka;
 pub mod operator;
+pub mod pubsub;
 pub mod sink;
 pub mod source;
 pub mod wasm;

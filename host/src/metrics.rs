@@ -58,6 +58,12 @@ metrics! {
     SOURCE_BYTES: IntCounterVec = counter("weir_source_bytes_total", "Bytes of keys and values read.", ["source"]);
     SOURCE_REJECTED: IntCounterVec = counter("weir_source_rejected_events_total", "Rows read that can be no messages.", ["source"]);
     SOURCE_LAG: IntGaugeVec = gauge("weir_source_lag_events", "Messages that wait behind the position.", ["source", "partition"]);
+    SOURCE_DUPLICATES: IntCounterVec = counter("weir_source_duplicate_events_total", "Messages that came again and were dropped.", ["source"]);
+    SOURCE_ACKS: IntCounterVec = counter("weir_source_acks_total", "Acknowledgements by outcome: confirmed, retried, lost.", ["source", "outcome"]);
+    SOURCE_LEASES: IntCounterVec = counter("weir_source_leases_total", "Leases of messages by outcome: extended, failed.", ["source", "outcome"]);
+    SOURCE_STREAMS: IntCounterVec = counter("weir_source_streams_reopened_total", "Streams opened again, by cause: error, stalled.", ["source", "cause"]);
+    SOURCE_UNACKED: IntGaugeVec = gauge("weir_source_unacked_events", "Messages delivered and not acknowledged.", ["source"]);
+    SOURCE_REMEMBERED: IntGaugeVec = gauge("weir_source_remembered_events", "Ids of messages in memory.", ["source"]);
     STEP_EVENTS_IN: IntCounterVec = counter("weir_step_events_in_total", "Messages that went into the step.", ["step"]);
     STEP_EVENTS_OUT: IntCounterVec = counter("weir_step_events_out_total", "Messages that came out of the step.", ["step"]);
     STEP_REJECTED: IntCounterVec = counter("weir_step_rejected_events_total", "Messages that the step rejected.", ["step", "cause"]);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Rejected};
@@ -27,9 +28,25 @@ impl Position {
         self.0.insert(partition.into(), value.into());
     }
 
-    /// Takes over every partition of `other`.
+    /// Takes over every partition of `other`, another worker's part of the same moment.
     pub fn merge(&mut self, other: &Position) {
         self.0.extend(other.0.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+
+    /// Goes on to `next`, a later moment: what is null there is gone from here on.
+    pub fn advance(&mut self, next: &Position) {
+        self.merge(next);
+        self.0.retain(|_, value| !value.is_null());
+    }
+
+    /// What a position calls a file of [`Source::state`].
+    pub fn file(name: &str) -> String {
+        format!("file:{name}")
+    }
+
+    /// The files of [`Source::state`] that it needs.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, value)| !value.is_null()).filter_map(|(name, _)| name.strip_prefix("file:"))
     }
 }
 
@@ -75,6 +92,12 @@ pub trait SourceConnector: Send + Sync {
     /// before anything is read. Names every partition of the task that exists by then.
     async fn start(&self, task: u32, tasks: u32) -> Result<Position>;
 
+    /// A life of the pipeline begins at `position`: called once before the parts of all workers are opened, with what each of
+    /// [`Position::files`] holds.
+    fn begin(&self, _position: &Position, _files: Vec<(String, Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     /// Opens the slice at `position`. A partition that `position` doesn't know starts at its beginning.
     async fn open(&self, slice: Slice, position: &Position) -> Result<Box<dyn Source>>;
 }
@@ -89,6 +112,13 @@ pub trait Source: Send {
     /// Where reading goes on after everything that `next` has handed out so far.
     fn position(&self) -> Position;
 
+    /// What a checkpoint has to keep beside the position, in a file of its own that is made durable as `name` before the
+    /// manifest: what came about since it was last asked. Asked at each barrier before `position`, which then names the file
+    /// ([`Position::file`]) for as long as it is needed.
+    fn state(&mut self, _name: &str) -> Option<Bytes> {
+        None
+    }
+
     /// The checkpoint that holds `position` is durable. Idempotent.
     async fn ack(&mut self, position: &Position) -> Result<()>;
 
@@ -99,6 +129,16 @@ pub trait Source: Send {
     /// Rows that the last `next` read along with its batch and can make no messages of: dead letters. Each is told once.
     fn rejected(&mut self) -> Option<Rejected> {
         None
+    }
+
+    /// True when it would rather have a barrier now: much of what it may have out unacknowledged is handed out. Asked after each batch and each `ack`.
+    fn wants_barrier(&self) -> bool {
+        false
+    }
+
+    /// Nothing more will be asked of it: waits until the outside system has taken every `ack`.
+    async fn settle(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// Messages that wait in the outside system behind `position`, for each partition, where it can tell.

@@ -458,7 +458,7 @@ impl Windows {
             let put = match &run {
                 Some((name, bytes)) => {
                     metrics::STATE_RUN_BYTES.with_label_values(&[&*step]).inc_by(bytes.len() as u64);
-                    log.put_run(name, bytes).await
+                    log.put_state(name, bytes).await
                 }
                 None => Ok(()),
             };

@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod kafka;
+pub mod pubsub;
 pub mod rest;
 pub mod service;
 pub mod table;

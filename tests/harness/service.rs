@@ -18,9 +18,9 @@ pub struct Service {
 
 impl Service {
     /// Runs `tests/peers/SCRIPT ARGUMENTS PORT` and waits until the port answers.
-    fn start(script: &str, arguments: &[&str]) -> Service {
+    pub fn start(script: &str, arguments: &[&str]) -> Service {
         let path = super::root().join("tests/peers").join(script);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new(&path);
         command.args(arguments).arg(port.to_string()).stdin(Stdio::piped());
@@ -37,10 +37,20 @@ impl Service {
         Service { port, _input: child.stdin.take().unwrap(), _child: Mutex::new(child) }
     }
 
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// `http://127.0.0.1:PORT`.
     pub fn origin(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A store that speaks S3, with the bucket `weir`.

@@ -9,11 +9,14 @@ const HOST: &str = "host/src/";
 const LINES_MAX: usize = 800;
 
 /// Which files may use a crate or macro, and nobody else. A fence keeps a foreign vocabulary in one place.
-const FENCES: [(&str, &[&str]); 13] = [
+const FENCES: [(&str, &[&str]); 16] = [
     ("wasmtime", &["wasm/"]),
     ("wit_component", &["wasm/"]),
     ("wit_parser", &["wasm/"]),
     ("rdkafka", &["kafka", "sources/kafka", "sinks/kafka"]),
+    ("tonic", &["pubsub", "sources/bigquery", "sinks/bigquery"]),
+    ("google_cloud_auth", &["pubsub", "sources/bigquery", "sinks/bigquery"]),
+    ("google_cloud_pubsub", &["sinks/pubsub"]),
     ("object_store", &["checkpoint/store", "sources/file", "sinks/file"]),
     ("iceberg", &["sources/iceberg", "sinks/iceberg"]),
     ("iceberg_catalog_rest", &["sources/iceberg", "sinks/iceberg"]),

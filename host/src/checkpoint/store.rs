@@ -109,8 +109,6 @@ impl LogStore {
         let fail = |e: Box<dyn std::error::Error + Send + Sync>| {
             Error::transient("cannot read from the checkpoint store").with("object", name).because(e)
         };
-        let gone =
-            || Error::corrupt("the checkpoint names an object that is gone: restore it, or start a new log").with("object", name);
         match &self.kind {
             Kind::Local(root) => {
                 let path = root.join(name);
@@ -125,7 +123,7 @@ impl LogStore {
                 };
                 match blocking(move || Ok(read())).await? {
                     Ok(bytes) => Ok(bytes.into()),
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(gone()),
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(gone(name)),
                     Err(e) => Err(fail(e.into())),
                 }
             }
@@ -137,7 +135,7 @@ impl LogStore {
                 let options = GetOptions { range: Some(range), ..Default::default() };
                 match store.get_opts(&join(prefix, name), options).await {
                     Ok(found) => found.bytes().await.map_err(|e| fail(e.into())),
-                    Err(object_store::Error::NotFound { .. }) => Err(gone()),
+                    Err(object_store::Error::NotFound { .. }) => Err(gone(name)),
                     Err(e) => Err(fail(e.into())),
                 }
             }
@@ -199,6 +197,10 @@ pub fn open_bucket(url: &str, options: impl IntoIterator<Item = (String, String)
         .filter(|(k, _)| k.starts_with("aws_") || k.starts_with("google_"));
     let (store, prefix) = object_store::parse_url_opts(&parsed, environment.chain(options)).map_err(|e| refuse(e.into()))?;
     Ok((store.into(), prefix))
+}
+
+fn gone(name: &str) -> Error {
+    Error::corrupt("the checkpoint names an object that is gone: restore it, or start a new log").with("object", name)
 }
 
 fn join(prefix: &Path, name: &str) -> Path {
@@ -303,26 +305,32 @@ impl Log {
         format!("{}/state/{name}", self.folder)
     }
 
-    /// What a run of state is called.
-    pub fn run_name(epoch: Epoch, attempt: &str, step: &str, worker: u32) -> String {
-        format!("{:016}-{attempt}-{step}-{worker}.run", epoch.0)
+    /// What a file of state is called: of a step (`run`) or a source (`src`).
+    pub fn state_name(epoch: Epoch, attempt: &str, part: &str, worker: u32, kind: &str) -> String {
+        format!("{:016}-{attempt}-{part}-{worker}.{kind}", epoch.0)
     }
 
-    /// Makes a run durable. Its name is used once, so one that is there already is our own.
-    pub async fn put_run(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// Makes a file of state durable. Its name is used once, so one that is there already is our own.
+    pub async fn put_state(&self, name: &str, bytes: &[u8]) -> Result<()> {
         const TRIES: u32 = 4;
         let mut tried = 0;
         loop {
             match self.store.create(&self.run(name), bytes).await {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == crate::error::ErrorKind::Transient && tried < TRIES => {
-                    tracing::warn!(error = %e, run = name, "writing state again");
+                    tracing::warn!(error = %e, file = name, "writing state again");
                     tokio::time::sleep(std::time::Duration::from_millis(50 << tried)).await;
                     tried += 1;
                 }
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// A whole file of state.
+    pub async fn read_state(&self, name: &str) -> Result<Bytes> {
+        let name = self.run(name);
+        self.store.read(&name).await?.ok_or_else(|| gone(&name))
     }
 
     /// The sections of a run.
@@ -345,11 +353,11 @@ impl Log {
         self.store.read_part(&self.run(name), Some(offset), length).await
     }
 
-    /// Deletes runs of epochs up to `epoch` that `keep` does not name.
-    pub async fn sweep_runs(&self, epoch: Epoch, keep: &BTreeSet<String>) -> Result<()> {
+    /// Deletes files of state of epochs up to `epoch` that `keep` does not name.
+    pub async fn sweep_state(&self, epoch: Epoch, keep: &BTreeSet<String>) -> Result<()> {
         for name in self.store.list(&format!("{}/state", self.folder)).await? {
             let of = name.split('-').next().and_then(|number| number.parse().ok()).map(Epoch);
-            if of.is_some_and(|of| of <= epoch) && name.ends_with(".run") && !keep.contains(&name) {
+            if of.is_some_and(|of| of <= epoch) && (name.ends_with(".run") || name.ends_with(".src")) && !keep.contains(&name) {
                 self.store.delete(&self.run(&name)).await?;
             }
         }

@@ -108,7 +108,7 @@ impl Pipeline {
         let mut sources = Vec::new();
         for source in &spec.sources {
             let (event_time, lag_ms) = keyed::event_time(source)?;
-            let connector = open_source(source, &spec.pipeline)?;
+            let connector = open_source(source, spec)?;
             sources.push(NamedSource { name: source.name.as_str().into(), connector, event_time, lag_ms });
         }
         let transactions = (spec.delivery == Delivery::ExactlyOnce)
@@ -315,14 +315,21 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
     Ok(StepPlan { name, module: Some(module), make: Make::Operator(Box::new(make)) })
 }
 
-fn open_source(source: &Connector, pipeline: &str) -> Result<Box<dyn SourceConnector>> {
+fn open_source(source: &Connector, spec: &Spec) -> Result<Box<dyn SourceConnector>> {
     let (settings, place, name) = (source.settings.clone(), source.place.as_str(), source.name.as_str());
     let at = |e: Error| Error::new(e.kind(), "cannot build the source").with("at", place).because(e);
     Ok(match source.kind.as_str() {
         "generator" => Box::new(sources::generator::Connector::new(typed(settings, place)?, name).map_err(at)?),
         "file" => Box::new(sources::file::Connector::new(typed(settings, place)?, name).map_err(at)?),
         "stdin" => Box::new(sources::stdin::Connector::new(typed(settings, place)?, name).map_err(at)?),
-        "kafka" => Box::new(sources::kafka::Connector::new(typed(settings, place)?, name, pipeline).map_err(at)?),
+        "kafka" => Box::new(sources::kafka::Connector::new(typed(settings, place)?, name, &spec.pipeline).map_err(at)?),
+        "pubsub" => {
+            let promise = match spec.delivery {
+                Delivery::ExactlyOnce => sources::pubsub::Promise::ExactlyOnce,
+                Delivery::AtLeastOnce => sources::pubsub::Promise::AtLeastOnce,
+            };
+            Box::new(sources::pubsub::Connector::new(typed(settings, place)?, name, promise, spec.tasks).map_err(at)?)
+        }
         other => return Err(at(Error::bug("a kind of source that nothing opens").with("kind", other))),
     })
 }
@@ -371,6 +378,7 @@ pub fn schema() -> serde_json::Value {
         ("file", schema_of::<sources::file::Config>()),
         ("generator", schema_of::<sources::generator::Config>()),
         ("kafka", schema_of::<sources::kafka::Config>()),
+        ("pubsub", schema_of::<sources::pubsub::Config>()),
         ("stdin", schema_of::<sources::stdin::Config>()),
     ];
     let sinks = [

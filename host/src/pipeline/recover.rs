@@ -1,7 +1,7 @@
 //! Start, recovery and restart: reads the newest manifest, settles its epoch with the sinks that it
 //! describes, and says where to go on. A first start writes manifest 0 before anything is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::build::{NamedSink, NamedSource, Pipeline};
@@ -350,6 +350,17 @@ impl Recovery<'_> {
         Time { sources: self.pipeline.sources.iter().map(clocks).collect() }
     }
 
+    /// Begins a life of a source, with the files that its position names.
+    pub async fn begin_source(&self, source: &NamedSource, base: &Manifest) -> Result<()> {
+        let position = base.sources.get(&*source.name).cloned().unwrap_or_default();
+        let mut files = Vec::new();
+        for name in position.files() {
+            files.push((name.to_string(), self.log.read_state(name).await?));
+        }
+        let at = |e: Error| Error::new(e.kind(), "cannot go on with the source").with("source", &source.name).because(e);
+        source.connector.begin(&position, files).map_err(at)
+    }
+
     /// The windows of one worker, as a manifest left them.
     pub async fn windows(&self, settings: &Settings, base: &Manifest, worker: u32, workers: u32) -> Result<Windows> {
         let former = base.steps.get(&*settings.step);
@@ -360,7 +371,7 @@ impl Recovery<'_> {
             step: settings.step.clone(),
             tick: Back::tick_ms(settings).map(|ms| std::time::Duration::from_millis(ms as u64)),
             log: self.log.clone(),
-            run_name: Box::new(move |epoch| Log::run_name(epoch, &attempt, &step, worker).into()),
+            run_name: Box::new(move |epoch| Log::state_name(epoch, &attempt, &step, worker, "run").into()),
         })
     }
 
@@ -368,12 +379,16 @@ impl Recovery<'_> {
     pub async fn sweep(&self, newest: &Manifest, previous: &Manifest) -> Result<()> {
         let keep: Vec<Epoch> = newest.previous.into_iter().chain([newest.epoch]).collect();
         self.log.sweep(newest.epoch, &keep).await?;
-        let named = |manifest: &Manifest| manifest.steps.values().flat_map(|step| step.runs.clone()).collect::<Vec<_>>();
-        if newest.steps.is_empty() && previous.steps.is_empty() {
+        let files = |manifest: &Manifest| {
+            let of_sources = manifest.sources.values().flat_map(|position| position.files().map(str::to_string));
+            of_sources.chain(manifest.steps.values().flat_map(|step| step.runs.clone())).collect::<BTreeSet<String>>()
+        };
+        let (newest_files, mut keep) = (files(newest), files(previous));
+        if newest_files.is_empty() && keep.is_empty() {
             return Ok(());
         }
-        let keep = named(newest).into_iter().chain(named(previous)).collect();
-        self.log.sweep_runs(newest.epoch, &keep).await
+        keep.extend(newest_files);
+        self.log.sweep_state(newest.epoch, &keep).await
     }
 }
 

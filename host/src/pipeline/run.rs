@@ -16,7 +16,7 @@ use super::build::Pipeline;
 use super::recover::{Facts, Recovery, Start, at_sink, discard};
 use super::source_task::{Command, SourceTask};
 use super::status::{Phase, Status};
-use crate::checkpoint::{Claim, Clocks, SinkWork, StepState};
+use crate::checkpoint::{Claim, Clocks, Log, SinkWork, StepState};
 use crate::crash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exchange::{Barrier, Element, Inputs, inputs};
@@ -264,6 +264,9 @@ impl Running {
         let mut spread = (workers > 1 && pipeline.spreads()?).then(|| all_to_all(workers));
         let mut tasks = JoinSet::new();
         let mut commands = Vec::new();
+        for source in &pipeline.sources {
+            recovery.begin_source(source, &start.base).await?;
+        }
         for worker in 0..workers {
             let (senders, first) = inputs(pipeline.sources.len());
             for (number, (source, output)) in pipeline.sources.iter().zip(senders).enumerate() {
@@ -275,6 +278,7 @@ impl Running {
                 let (command, received) = channel(8);
                 commands.push(command);
                 let state = recovery.status.source(&source.name);
+                let (attempt, name) = (recovery.attempt.to_string(), source.name.clone());
                 let task = SourceTask {
                     number,
                     name: source.name.clone(),
@@ -284,6 +288,8 @@ impl Running {
                     events: report.clone(),
                     state,
                     tells_progress: pipeline.windows().is_some(),
+                    log: recovery.log.clone(),
+                    state_name: Box::new(move |epoch| Log::state_name(epoch, &attempt, &name, worker as u32, "src")),
                 };
                 tasks.spawn(task.run(recovery.status.clone()));
             }
@@ -377,7 +383,7 @@ impl Running {
             self.barrier(recovery, Barrier { epoch, last }).await?;
         let mut sources = self.start.base.sources.clone();
         for (source, position) in recovery.pipeline.sources.iter().zip(&positions) {
-            sources.entry(source.name.to_string()).or_default().merge(position);
+            sources.entry(source.name.to_string()).or_default().advance(position);
         }
         let steps = recovery.pipeline.windows().map(|windows| {
             let runs: Vec<String> = runs.iter().map(|run| run.to_string()).collect();

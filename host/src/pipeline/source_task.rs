@@ -8,9 +8,11 @@ use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::status::{SourceState, Status};
 use crate::batch::Route;
+use crate::checkpoint::Log;
 use crate::error::{Error, Result};
 use crate::exchange::{Barrier, Element, Target};
 use crate::metrics;
+use crate::sink::Epoch;
 use crate::source::{Position, Source};
 use crate::watermark::Progress;
 use crate::worker::{Event, dead_letters};
@@ -42,6 +44,10 @@ pub struct SourceTask {
     pub state: Arc<AtomicU8>,
     /// The pipeline has windows: the worker is told of progress.
     pub tells_progress: bool,
+    /// Where its state is kept.
+    pub log: Log,
+    /// What the state of an epoch is called.
+    pub state_name: Box<dyn Fn(Epoch) -> String + Send + Sync>,
 }
 
 /// How often the worker is told of partitions that are caught up.
@@ -60,7 +66,7 @@ impl SourceTask {
         let events = metrics::SOURCE_EVENTS.with_label_values(&[&*self.name]);
         let bytes = metrics::SOURCE_BYTES.with_label_values(&[&*self.name]);
         let refused = metrics::SOURCE_REJECTED.with_label_values(&[&*self.name]);
-        let (mut ended, mut stopped) = (false, false);
+        let (mut ended, mut stopped, mut asked) = (false, false, false);
         let mut told = Vec::new();
         let mut tick = tokio::time::interval(PROGRESS_EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -73,13 +79,16 @@ impl SourceTask {
                 // Barriers first: an interval is kept however fast the source is.
                 biased;
                 command = self.commands.recv() => match command {
-                    None => return Ok(()),
-                    Some(Command::Ack(position)) => self.source.ack(&position).await?,
+                    None => return self.source.settle().await,
+                    Some(Command::Ack(position)) => {
+                        self.source.ack(&position).await?;
+                        // A wish from before may have been taken for a part of the epoch that is now over.
+                        asked = false;
+                        self.ask_for_barrier(&mut asked).await;
+                    }
                     Some(Command::Barrier(barrier)) => {
                         self.report_lag();
-                        let position = self.source.position();
-                        let event = Event::Position { source: self.number, epoch: barrier.epoch, position };
-                        if self.events.send(event).await.is_err() || !self.hand_on(Element::Barrier(barrier)).await {
+                        if !self.answer(barrier.epoch).await || !self.hand_on(Element::Barrier(barrier)).await {
                             return Ok(());
                         }
                         stopped |= barrier.last;
@@ -106,6 +115,7 @@ impl SourceTask {
                                 return Ok(());
                             }
                         }
+                        self.ask_for_barrier(&mut asked).await;
                     }
                     None => {
                         ended = true;
@@ -118,6 +128,30 @@ impl SourceTask {
                 },
             }
         }
+    }
+
+    async fn ask_for_barrier(&mut self, asked: &mut bool) {
+        if !*asked && self.source.wants_barrier() {
+            *asked = true;
+            let _ = self.events.send(Event::WantsBarrier).await;
+        }
+    }
+
+    /// Answers a barrier with the position, once the state that it names is durable. False when the coordinator is gone.
+    async fn answer(&mut self, epoch: Epoch) -> bool {
+        let name = (self.state_name)(epoch);
+        let state = self.source.state(&name);
+        let event = Event::Position { source: self.number, epoch, position: self.source.position() };
+        let Some(bytes) = state else { return self.events.send(event).await.is_ok() };
+        let (log, events, source) = (self.log.clone(), self.events.clone(), self.name.clone());
+        // Meanwhile the barrier goes on, and the source reads on.
+        tokio::spawn(async move {
+            let kept = log.put_state(&name, &bytes).await;
+            let failed =
+                |e: Error| Error::new(e.kind(), "cannot keep what a source remembers").with("source", &source).because(e);
+            let _ = events.send(kept.map_or_else(|e| Event::Failed(failed(e)), |()| event)).await;
+        });
+        true
     }
 
     /// Tells the worker what the source knows of its partitions, if that is new. False when the worker is gone.

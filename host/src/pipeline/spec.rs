@@ -237,7 +237,7 @@ impl Spec {
 }
 
 /// Kinds of sources.
-pub const SOURCES: [&str; 4] = ["kafka", "generator", "file", "stdin"];
+pub const SOURCES: [&str; 5] = ["kafka", "pubsub", "generator", "file", "stdin"];
 /// Kinds of sinks.
 pub const SINKS: [&str; 5] = ["iceberg", "kafka", "file", "stdout", "blackhole"];
 

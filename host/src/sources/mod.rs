@@ -4,4 +4,5 @@ pub mod file;
 pub mod generator;
 pub mod kafka;
 mod lines;
+pub mod pubsub;
 pub mod stdin;

@@ -117,9 +117,9 @@ async fn state_of_an_older_version_is_migrated_or_the_start_is_refused_with_what
     back.add(&fragments(&[("a", 1), ("b", 5), ("c", 7)]), 0).unwrap();
     back.add(&fragments(&[("a", 2)]), 0).unwrap();
     let (done, written) = oneshot::channel();
-    let checkpointed = back.checkpoint(Log::run_name(Epoch(1), "attempt", "sum", 0).into(), written);
+    let checkpointed = back.checkpoint(Log::state_name(Epoch(1), "attempt", "sum", 0, "run").into(), written);
     let (name, bytes) = checkpointed.run.unwrap();
-    log.put_run(&name, &bytes).await.unwrap();
+    log.put_state(&name, &bytes).await.unwrap();
     done.send(()).unwrap();
     let former = StepState {
         shape: settings(1).shape(),
