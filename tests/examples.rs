@@ -6,14 +6,16 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::harness::kafka::{Record, broker};
-use crate::harness::weir::Job;
+use crate::harness::pubsub::PubSub;
+use crate::harness::weir::{Job, wait_for};
 use crate::harness::{root, table};
 
 /// Examples that need more than a file to compare with, and where they are run.
-const ELSEWHERE: [(&str, &str); 4] = [
+const ELSEWHERE: [(&str, &str); 5] = [
     ("kafka-to-iceberg", "kafka_to_iceberg_fills_its_table"),
     ("kafka-to-kafka", "kafka_to_kafka_copies_its_topic"),
     ("languages", "languages"),
+    ("pubsub-to-iceberg", "pubsub_to_iceberg_fills_its_table"),
     ("quickstart", "the_quickstart_fills_its_table"),
 ];
 
@@ -93,6 +95,24 @@ fn kafka_to_iceberg_fills_its_table() {
     job.set("KAFKA_BROKERS", broker.bootstrap()).set("KAFKA_TOPIC", "example_events");
     job.weir(&["run", "pipeline.yaml", "--set", "sources.0.kafka.until=latest"]).ok();
     let warehouse = job.path("demo-data/kafka-to-iceberg/warehouse");
+    let uri = format!("sqlite:///{}", warehouse.join("catalog.db").display());
+    let place = format!("file://{}", warehouse.display());
+    let found = table::python("read_table.py", &["--catalog", "sql", &uri, &place, "--table", "web.events", "--distinct", "id"]);
+    assert_eq!((&found["rows"], &found["distinct"]), (&json!(1000), &json!(1000)));
+}
+
+#[test]
+fn pubsub_to_iceberg_fills_its_table() {
+    let server = PubSub::start();
+    let mut job = apart("pubsub-to-iceberg");
+    job.set("PUBSUB_EMULATOR_HOST", &server.host()).set("PUBSUB_PROJECT", "p").set("PUBSUB_TOPIC", "t");
+    let running = job.start_with(&["run", "pipeline.yaml", "--set", "checkpoint.interval=200ms", "--json"]);
+    wait_for("the log", || job.path("demo-data/pubsub-to-iceberg/state/pubsub-to-iceberg/0/0000000000000000.json").exists());
+    server.publish(0, 1000, 0);
+    server.wait_for_acks(1000);
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    running.wait().ok();
+    let warehouse = job.path("demo-data/pubsub-to-iceberg/warehouse");
     let uri = format!("sqlite:///{}", warehouse.join("catalog.db").display());
     let place = format!("file://{}", warehouse.display());
     let found = table::python("read_table.py", &["--catalog", "sql", &uri, &place, "--table", "web.events", "--distinct", "id"]);

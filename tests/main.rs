@@ -11,6 +11,7 @@ mod languages;
 mod manifests;
 mod metrics;
 mod object_stores;
+mod pubsub_sink;
 mod pubsub_source;
 mod reference;
 mod simulation;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use google_cloud_auth::credentials::{self, CacheableResource, Credentials};
 use google_cloud_auth::errors::CredentialsError;
+use google_cloud_pubsub::client::Publisher;
 use http::uri::PathAndQuery;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -111,6 +112,22 @@ impl Access {
         Ok(endpoint.connect_lazy())
     }
 
+    /// Google's client for publishing to a topic, by its full name.
+    pub async fn publisher(&self, topic: &str) -> Result<Publisher> {
+        let builder = Publisher::builder(topic).with_endpoint(self.endpoint.clone()).with_credentials(self.credentials()?);
+        builder.build().await.map_err(|e| Error::config("cannot make a client of Pub/Sub").with("topic", topic).because(e))
+    }
+
+    /// What an error of Google's client means.
+    pub fn explain(&self, doing: &str, error: Arc<google_cloud_pubsub::Error>) -> Error {
+        let meant = match error.status() {
+            _ if error.is_authentication() => no_token(doing),
+            Some(status) => meaning(doing, Code::from(status.code as i32)),
+            None => meaning(doing, Code::Unavailable),
+        };
+        meant.with("endpoint", &self.endpoint).because(error.to_string())
+    }
+
     /// What to ask about `resource` (`subscription=projects/…`), over `connections` of their own.
     pub fn service(&self, resource: &str, connections: usize) -> Result<Service> {
         let channels = (0..connections.max(1)).map(|_| self.channel()).collect::<Result<Vec<_>>>()?;
@@ -153,6 +170,27 @@ fn meaning(doing: &str, code: Code) -> Error {
         _ => (ErrorKind::Transient, "Pub/Sub fails"),
     };
     Error::new(kind, format!("{doing}: {advice}"))
+}
+
+/// Creates a topic; it may be there by now.
+pub async fn create_topic(access: &Access, topic: &str) -> Result<()> {
+    let service = access.service(&format!("name={topic}"), 1)?;
+    match service.ask("/google.pubsub.v1.Publisher/CreateTopic", named(topic)).await {
+        Ok(_) => tracing::info!(topic, "created a topic"),
+        Err(failed) if failed.exists() => {}
+        Err(failed) => return Err(service.explain("cannot create the topic", &failed)),
+    }
+    Ok(())
+}
+
+/// Whether there is such a topic.
+pub async fn topic_exists(access: &Access, topic: &str) -> Result<bool> {
+    let service = access.service(&format!("topic={topic}"), 1)?;
+    match service.ask("/google.pubsub.v1.Publisher/GetTopic", named(topic)).await {
+        Ok(_) => Ok(true),
+        Err(failed) if failed.not_found() => Ok(false),
+        Err(failed) => Err(service.explain("cannot look up the topic", &failed)),
+    }
 }
 
 /// Why a question was not answered.
@@ -268,6 +306,21 @@ impl Service {
         }
     }
 
+    /// Asks until there is an answer, or trying again is no use.
+    pub async fn ask(&self, path: &'static str, body: Bytes) -> Result<Bytes, Failed> {
+        const TRIES: u32 = 4;
+        let mut tried = 1;
+        loop {
+            match self.unary(path, body.clone(), PATIENCE).await {
+                Err(failed) if failed.passes() && tried < TRIES => {
+                    tokio::time::sleep(Duration::from_millis(200 << tried)).await;
+                    tried += 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Opens a stream in both directions, on a connection of its own as far as there are some.
     pub async fn stream<S>(&self, path: &'static str, requests: S, connection: usize) -> Result<Streaming<Bytes>, Failed>
     where
@@ -280,6 +333,35 @@ impl Service {
         let answers = grpc.streaming(request, PathAndQuery::from_static(path), Plain).await.map_err(Failed::Status)?;
         Ok(answers.into_inner())
     }
+}
+
+/// Writes a number as the encoding has it: <https://protobuf.dev/programming-guides/encoding>.
+pub fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Writes a field that is a number.
+pub fn put_number(out: &mut BytesMut, field: u64, value: u64) {
+    put_varint(out, field << 3);
+    put_varint(out, value);
+}
+
+/// Writes a field that is a text.
+pub fn put_text(out: &mut BytesMut, field: u64, value: &str) {
+    put_varint(out, field << 3 | 2);
+    put_varint(out, value.len() as u64);
+    out.put_slice(value.as_bytes());
+}
+
+/// A request that names one thing, and a `Topic` with nothing but its name.
+pub fn named(name: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(128);
+    put_text(&mut out, 1, name);
+    out.freeze()
 }
 
 /// An error with all that caused it.

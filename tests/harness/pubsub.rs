@@ -51,6 +51,11 @@ impl PubSub {
         Stats { messages: number("messages"), acked: number("acked"), deliveries: number("deliveries") }
     }
 
+    /// The messages of a topic in the order in which they were published: `Data`, `Key` and `Attributes` of each.
+    pub fn published(&self, topic: &str) -> Vec<Value> {
+        serde_json::from_str(&http::ask(&self.control, "GET", &format!("/messages?topic={topic}"), "")).unwrap()
+    }
+
     /// Waits until so many messages are acknowledged.
     pub fn wait_for_acks(&self, count: u64) {
         wait_for("acknowledgements", || self.stats().acked >= count);

@@ -16,7 +16,7 @@ const FENCES: [(&str, &[&str]); 16] = [
     ("rdkafka", &["kafka", "sources/kafka", "sinks/kafka"]),
     ("tonic", &["pubsub", "sources/bigquery", "sinks/bigquery"]),
     ("google_cloud_auth", &["pubsub", "sources/bigquery", "sinks/bigquery"]),
-    ("google_cloud_pubsub", &["sinks/pubsub"]),
+    ("google_cloud_pubsub", &["pubsub", "sinks/pubsub"]),
     ("object_store", &["checkpoint/store", "sources/file", "sinks/file"]),
     ("iceberg", &["sources/iceberg", "sinks/iceberg"]),
     ("iceberg_catalog_rest", &["sources/iceberg", "sinks/iceberg"]),

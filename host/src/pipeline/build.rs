@@ -347,6 +347,7 @@ fn open_sink(
         "stdout" => Box::new(sinks::stdout::Connector::new(typed(settings, place)?, name, format).map_err(at)?),
         "blackhole" => Box::new(sinks::blackhole::Connector::new(typed(settings, place)?, name).map_err(at)?),
         "kafka" => Box::new(sinks::kafka::Connector::new(typed(settings, place)?, name, transactions.clone()).map_err(at)?),
+        "pubsub" => Box::new(sinks::pubsub::Connector::new(typed(settings, place)?).map_err(at)?),
         "iceberg" => Box::new(sinks::iceberg::Connector::new(typed(settings, place)?, name).map_err(at)?),
         other => return Err(at(Error::bug("a kind of sink that nothing opens").with("kind", other))),
     })
@@ -386,6 +387,7 @@ pub fn schema() -> serde_json::Value {
         ("file", schema_of::<sinks::file::Config>()),
         ("iceberg", schema_of::<sinks::iceberg::Config>()),
         ("kafka", schema_of::<sinks::kafka::Config>()),
+        ("pubsub", schema_of::<sinks::pubsub::Config>()),
         ("stdout", schema_of::<sinks::stdout::Config>()),
     ];
     super::spec::json_schema(&sources, &sinks)

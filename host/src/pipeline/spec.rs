@@ -239,7 +239,7 @@ impl Spec {
 /// Kinds of sources.
 pub const SOURCES: [&str; 5] = ["kafka", "pubsub", "generator", "file", "stdin"];
 /// Kinds of sinks.
-pub const SINKS: [&str; 5] = ["iceberg", "kafka", "file", "stdout", "blackhole"];
+pub const SINKS: [&str; 6] = ["iceberg", "kafka", "pubsub", "file", "stdout", "blackhole"];
 
 fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<()> {
     let mut seen = std::collections::HashSet::new();

@@ -6,4 +6,5 @@ mod encode;
 pub mod file;
 pub mod iceberg;
 pub mod kafka;
+pub mod pubsub;
 pub mod stdout;

@@ -2,7 +2,7 @@
 // a fixed port. StreamingPull alone is ours, since the fake sends a hundred messages a second and knows no flow control; it pulls
 // from the fake in batches, and keeps to the limits that the stream asked for.
 //
-// A second port tells what has become of messages (GET /stats), publishes many at once
+// A second port tells what has become of messages (GET /stats) and what was published (GET /messages?topic=…), publishes many at once
 // (POST /publish?topic=…&count=…&bytes=…&keys=…) and takes faults (faults.go).
 package main
 
@@ -25,6 +25,8 @@ import (
 	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -260,6 +262,16 @@ func (p *publisher) Publish(ctx context.Context, request *pb.PublishRequest) (*p
 	if before != nil {
 		return nil, before
 	}
+	// What the service refuses and the fake does not: https://cloud.google.com/pubsub/quotas#resource_limits, and for keys
+	// PubsubMessage.ordering_key in google/pubsub/v1/pubsub.proto.
+	if len(request.Messages) > 1000 || proto.Size(request) > 10_000_000 {
+		return nil, status.Error(codes.InvalidArgument, "the request is too large")
+	}
+	for _, message := range request.Messages {
+		if message.OrderingKey != request.Messages[0].OrderingKey {
+			return nil, status.Error(codes.InvalidArgument, "messages of a request have one ordering key")
+		}
+	}
 	answer, err := p.GServer.Publish(ctx, request)
 	if after != nil {
 		return nil, after
@@ -299,6 +311,19 @@ func main() {
 			json.NewEncoder(w).Encode(map[string]int{"messages": len(fake.Messages()), "acked": acked, "deliveries": deliveries, "most": most})
 		})
 		http.HandleFunc("POST /fault", faults.set)
+		http.HandleFunc("GET /messages", func(w http.ResponseWriter, r *http.Request) {
+			type message struct {
+				Data, Key  string
+				Attributes map[string]string
+			}
+			all := []message{}
+			for _, m := range fake.Messages() {
+				if m.Topic == r.FormValue("topic") {
+					all = append(all, message{string(m.Data), m.OrderingKey, m.Attributes})
+				}
+			}
+			json.NewEncoder(w).Encode(all)
+		})
 		http.HandleFunc("POST /publish", func(w http.ResponseWriter, r *http.Request) {
 			number := func(name string) int { n, _ := strconv.Atoi(r.FormValue(name)); return n }
 			padding := strings.Repeat("x", number("bytes"))

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::wire::{self, Subscription};
 use super::{Create, Promise, Settings};
 use crate::error::{Error, Result};
-use crate::pubsub::{Failed, PATIENCE, Service, full_name};
+use crate::pubsub::{self, Service, full_name};
 
 /// What has to be known of a subscription before messages are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,24 +30,6 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const GET_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/GetSubscription";
 const CREATE_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/CreateSubscription";
-const CREATE_TOPIC: &str = "/google.pubsub.v1.Publisher/CreateTopic";
-
-/// How often a question is asked while the service doesn't answer.
-const TRIES: u32 = 4;
-
-/// Asks until there is an answer, or trying again is no use.
-async fn ask(service: &Service, path: &'static str, body: Bytes) -> Result<Bytes, Failed> {
-    let mut tried = 1;
-    loop {
-        match service.unary(path, body.clone(), PATIENCE).await {
-            Err(failed) if failed.passes() && tried < TRIES => {
-                tokio::time::sleep(Duration::from_millis(200 << tried)).await;
-                tried += 1;
-            }
-            answer => return answer,
-        }
-    }
-}
 
 fn service(settings: &Settings) -> Result<Service> {
     settings.access.service(&format!("subscription={}", settings.subscription), 1)
@@ -58,7 +38,7 @@ fn service(settings: &Settings) -> Result<Service> {
 /// The subscription, if there is one.
 pub async fn find(settings: &Settings) -> Result<Option<Subscription>> {
     let service = service(settings)?;
-    match ask(&service, GET_SUBSCRIPTION, wire::named(&settings.subscription)).await {
+    match service.ask(GET_SUBSCRIPTION, pubsub::named(&settings.subscription)).await {
         Ok(answer) => wire::subscription(&answer).map(Some),
         Err(failed) if failed.not_found() => Ok(None),
         Err(failed) => Err(service.explain("cannot look up the subscription", &failed)),
@@ -76,12 +56,7 @@ pub async fn create(settings: &Settings, create: &Create) -> Result<()> {
     let full = |name: &str| full_name(settings.config.project.as_deref(), "topics", name);
     let topic = full(&create.topic)?;
     let dead_letter_topic = create.dead_letter_topic.as_deref().map(full).transpose()?;
-    let topics = settings.access.service(&format!("name={topic}"), 1)?;
-    match ask(&topics, CREATE_TOPIC, wire::named(&topic)).await {
-        Ok(_) => tracing::info!(source = %settings.name, topic, "created a topic"),
-        Err(failed) if failed.exists() => {}
-        Err(failed) => return Err(topics.explain("cannot create the topic", &failed)),
-    }
+    pubsub::create_topic(&settings.access, &topic).await?;
     let new = wire::NewSubscription {
         name: &settings.subscription,
         topic: &topic,
@@ -92,7 +67,7 @@ pub async fn create(settings: &Settings, create: &Create) -> Result<()> {
         dead_letters: dead_letter_topic.as_deref().map(|topic| (topic, create.max_delivery_attempts)),
     };
     let service = service(settings)?;
-    match ask(&service, CREATE_SUBSCRIPTION, new.encode()).await {
+    match service.ask(CREATE_SUBSCRIPTION, new.encode()).await {
         Ok(_) => tracing::info!(source = %settings.name, subscription = settings.subscription, "created a subscription"),
         Err(failed) if failed.exists() => {}
         Err(failed) => return Err(service.explain("cannot create the subscription", &failed)),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::{Error, Result};
+use crate::pubsub::{put_number, put_text, put_varint};
 
 /// A field of a message: its number and what it holds.
 enum Value<'a> {
@@ -284,13 +285,6 @@ pub fn subscription(bytes: &[u8]) -> Result<Subscription> {
     Ok(found)
 }
 
-/// A request that names one thing, and a `Topic` with nothing but its name.
-pub fn named(name: &str) -> Bytes {
-    let mut out = BytesMut::with_capacity(128);
-    put_text(&mut out, 1, name);
-    out.freeze()
-}
-
 /// A `Subscription` to create.
 pub struct NewSubscription<'a> {
     /// Its full name.
@@ -331,25 +325,6 @@ impl NewSubscription<'_> {
         put_number(&mut out, 16, self.exactly_once.into());
         out.freeze()
     }
-}
-
-fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-fn put_number(out: &mut BytesMut, field: u64, value: u64) {
-    put_varint(out, field << 3);
-    put_varint(out, value);
-}
-
-fn put_text(out: &mut BytesMut, field: u64, value: &str) {
-    put_varint(out, field << 3 | 2);
-    put_varint(out, value.len() as u64);
-    out.put_slice(value.as_bytes());
 }
 
 /// The first `StreamingPullRequest` of a stream.
