@@ -1,6 +1,7 @@
 //! The one test binary.
 mod bad_input;
 mod connectors;
+mod control;
 mod examples;
 mod fuzz;
 mod guests;
@@ -15,6 +16,7 @@ mod pubsub_sink;
 mod pubsub_source;
 mod reference;
 mod simulation;
+mod swaps;
 mod tables;
 mod tidy;
 mod windows;

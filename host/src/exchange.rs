@@ -1,6 +1,7 @@
 //! What travels between sources and workers, and between workers: bounded channels, one for each
 //! (sender, receiver) pair, and the alignment of barriers where several meet.
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -8,18 +9,21 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::batch::{Batch, Route};
 use crate::sink::Epoch;
 use crate::state::Fragments;
+use crate::swap::Swap;
 use crate::watermark::Progress;
 
 /// Batches that a channel holds before its sender waits.
 pub const CHANNEL_BATCHES: usize = 4;
 
 /// Cuts the stream: what came before belongs to the epoch, what comes after to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Barrier {
     /// The epoch that ends here.
     pub epoch: Epoch,
     /// Nothing follows: the pipeline stops or has ended.
     pub last: bool,
+    /// What steps run from here on, where that changes.
+    pub swap: Option<Arc<Swap>>,
 }
 
 /// What a batch on a channel is for.
@@ -74,7 +78,7 @@ impl Inputs {
                 }
                 match self.receivers[i].poll_recv(cx) {
                     Poll::Ready(Some(Element::Barrier(barrier))) => {
-                        self.held[i] = Some(barrier);
+                        self.held[i] = Some(barrier.clone());
                         if self.held.iter().all(Option::is_some) {
                             self.held.fill(None);
                             return Poll::Ready(Some((i, Element::Barrier(barrier))));
@@ -107,7 +111,7 @@ mod tests {
     }
 
     fn barrier(epoch: u64) -> Element {
-        Element::Barrier(Barrier { epoch: Epoch(epoch), last: false })
+        Element::Barrier(Barrier { epoch: Epoch(epoch), last: false, swap: None })
     }
 
     #[tokio::test]

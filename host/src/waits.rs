@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::watermark::Held;
@@ -14,7 +15,7 @@ use crate::window::{BEGINNING, END};
 const LONG: Duration = Duration::from_secs(30);
 
 /// What the watermark of one worker waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Waiting {
     /// The worker.
     pub worker: usize,

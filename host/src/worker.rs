@@ -21,6 +21,7 @@ use crate::operators::aggregate::{Back, Checkpointed, Front};
 use crate::operators::event_time::EventTime;
 use crate::sink::{Distribution, Epoch, Prepared, Writer};
 use crate::source::Position;
+use crate::swap::Swap;
 use crate::waits::Waits;
 use crate::watermark::{Clocks, Held};
 
@@ -294,8 +295,8 @@ impl Stage {
                         let _ = events.send(Event::Clocks { epoch: barrier.epoch, clocks }).await;
                     }
                     match &mut self.outlet {
-                        Outlet::Exchange(exchange) => send_all(&exchange.senders, barrier).await?,
-                        Outlet::Keyed(keyed) => send_all(&keyed.senders, barrier).await?,
+                        Outlet::Exchange(exchange) => send_all(&exchange.senders, &barrier).await?,
+                        Outlet::Keyed(keyed) => send_all(&keyed.senders, &barrier).await?,
                         Outlet::Sinks(sinks) => {
                             let work = sinks.prepare(barrier.epoch).await?;
                             let _ = events.send(Event::Prepared { epoch: barrier.epoch, work }).await;
@@ -304,9 +305,28 @@ impl Stage {
                     if barrier.last {
                         return Ok(());
                     }
+                    if let Some(swap) = &barrier.swap {
+                        self.replace(swap)?;
+                    }
                 }
             }
         }
+    }
+
+    /// Takes the new code of a step that runs here.
+    fn replace(&mut self, swap: &Swap) -> Result<()> {
+        if let Some(step) = self.steps.iter_mut().find(|step| step.name == *swap.step()) {
+            step.operator = swap.operator()?;
+        }
+        if let Some(windows) = self.windows.as_mut().filter(|windows| windows.step == *swap.step()) {
+            windows.back.replace(swap.guest()?);
+        }
+        if let Outlet::Keyed(keyed) = &mut self.outlet
+            && keyed.step == *swap.step()
+        {
+            keyed.front.replace(swap.guest()?);
+        }
+        Ok(())
     }
 
     /// Sends the watermark on, if it has moved.
@@ -441,9 +461,9 @@ impl Exchange {
     }
 }
 
-async fn send_all(senders: &[Sender<Element>], barrier: Barrier) -> Result<()> {
+async fn send_all(senders: &[Sender<Element>], barrier: &Barrier) -> Result<()> {
     for sender in senders {
-        send(sender, Element::Barrier(barrier)).await?;
+        send(sender, Element::Barrier(barrier.clone())).await?;
     }
     Ok(())
 }

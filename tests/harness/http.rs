@@ -13,11 +13,18 @@ pub fn ask(origin: &str, method: &str, path: &str, body: &str) -> String {
 /// Status and body of an answer, whatever the status.
 pub fn try_ask(origin: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let host = origin.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(host)?;
+    send(origin, method, path, &[("host", host), ("content-type", "application/json")], body.as_bytes())
+}
+
+/// The same with these headers and no others but the body's length.
+pub fn send(origin: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(origin.trim_start_matches("http://"))?;
     // 1.0: the answer ends with the connection and comes in one piece.
-    let head =
-        format!("{method} {path} HTTP/1.0\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
-    write!(stream, "{head}\r\n\r\n{body}")?;
+    let mut head = format!("{method} {path} HTTP/1.0\r\ncontent-length: {}\r\n", body.len());
+    headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+    write!(stream, "{head}\r\n")?;
+    // Whoever refuses a request need not read the rest of it.
+    let _ = stream.write_all(body);
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let wrong = || std::io::Error::other(format!("not HTTP: {answer}"));

@@ -7,6 +7,7 @@ pub mod rest;
 pub mod service;
 pub mod table;
 pub mod trial;
+pub mod versions;
 pub mod weir;
 
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use object_store::memory::InMemory;
 use rand::{Rng, RngCore};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir::batch::{Batch, BatchBuilder, Origin, Rejected, Route};
 use weir::checkpoint::LogStore;
@@ -20,7 +20,9 @@ use weir::operator::Aggregate;
 use weir::operator::{Context, Operator};
 use weir::operators::aggregate::{Key, Settings};
 use weir::operators::event_time::EventTime;
-use weir::pipeline::{Environment, Make, NamedSink, NamedSource, Outcome, Pipeline, Status, StepPlan, Stop, run};
+use weir::pipeline::{
+    Environment, Make, NamedSink, NamedSource, Outcome, Pipeline, Routes, Status, StepPlan, Stop, run, steering,
+};
 use weir::source::{Position, Slice, Source, SourceConnector};
 use weir::state::Rules;
 use weir::wasm::{Accumulated, Limits, Outcome as WindowOutcome, Panes};
@@ -261,6 +263,7 @@ fn collect(windows: Windows, early: bool) -> StepPlan {
         digest: "none".into(),
         make: Arc::new(|| Ok(Box::new(Collect))),
         limits: Limits::default(),
+        state_version: 1,
         routes: Vec::new(),
         key: Key::Message,
         rules: Rules { windows, lateness_ms: 0, early, discarding: early },
@@ -268,7 +271,7 @@ fn collect(windows: Windows, early: bool) -> StepPlan {
         columns: false,
         memory: 2_000,
     };
-    StepPlan { name: "collect".into(), module: None, make: Make::Windows(Box::new(settings)) }
+    StepPlan::native("collect", Make::Windows(Box::new(settings)))
 }
 
 fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64, windows: Option<(Windows, bool)>) -> Arc<Pipeline> {
@@ -291,12 +294,13 @@ fn pipeline(outside: &Shared, store: &LogStore, workers: u32, rows: i64, windows
             event_time: EventTime::Source,
             lag_ms: 3,
         }],
-        steps: [StepPlan { name: "sieve".into(), module: None, make: Make::Operator(Box::new(|| Ok(Box::new(Sieve)))) }]
+        steps: [StepPlan::native("sieve", Make::Operator(Arc::new(|| Ok(Box::new(Sieve)))))]
             .into_iter()
             .chain(windows.map(|(windows, early)| collect(windows, early)))
             .collect(),
         sinks: vec![sink(MAIN, false), sink(DEAD, true)],
         takers: HashMap::from([(Route::MAIN, vec![0]), (Route::DEAD_LETTER, vec![1])]),
+        routes: Routes::default(),
     })
 }
 
@@ -429,7 +433,7 @@ async fn life(
     };
     let pipeline = pipeline(outside, store, workers, rows, windows);
     let status = Arc::new(Status::new("simulated"));
-    let (ask, stop) = watch::channel(Stop::No);
+    let (handle, steering) = steering();
     let after = |ms: Option<u64>| async move {
         match ms {
             Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
@@ -438,14 +442,14 @@ async fn life(
     };
     let asks = async {
         after(stop_after).await;
-        ask.send_replace(Stop::AtBarrier);
+        handle.stop(Stop::AtBarrier);
         std::future::pending::<()>().await
     };
     let how = tokio::select! {
         biased;
         _ = process.died.notified() => End::Killed(*process.died_at.lock().unwrap()),
         _ = after(lifetime) => End::Killed(None),
-        outcome = run(&pipeline, &process, stop, &status) => End::Returned(outcome),
+        outcome = run(&pipeline, &process, steering, &status) => End::Returned(outcome),
         _ = asks => unreachable!("never ends"),
     };
     process.kill();

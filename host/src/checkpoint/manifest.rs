@@ -9,7 +9,7 @@ use crate::sink::{Epoch, Prepared};
 use crate::source::Position;
 
 /// The version that this host writes. It reads this and all earlier ones.
-pub const MANIFEST_VERSION: u32 = 2;
+pub const MANIFEST_VERSION: u32 = 3;
 
 /// One epoch of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,8 +88,42 @@ pub struct SinkWork {
 pub struct ModuleRef {
     /// Digest of the file that the pipeline file named.
     pub configured: String,
-    /// Digest of the module that ran.
+    /// Digest of the module that ran in this epoch.
     pub running: String,
+    /// What the step has run, older first: the last is what it runs after this epoch. Since version 3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Version>,
+}
+
+/// A module that a step ran for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Version {
+    /// Digest of the module.
+    pub digest: String,
+    /// The first epoch whose messages it handled.
+    pub since_epoch: u64,
+    /// When that was decided, ms since the Unix epoch. For people only.
+    pub at_ms: i64,
+    /// Why.
+    pub why: String,
+}
+
+/// Versions that a manifest remembers of each step.
+const VERSIONS_MAX: usize = 50;
+
+impl ModuleRef {
+    /// Digest of what the step runs after this epoch.
+    pub fn next(&self) -> &str {
+        self.versions.last().map_or(&self.running, |version| &version.digest)
+    }
+
+    /// Notes what the step runs next; the oldest versions are forgotten.
+    pub fn push(&mut self, version: Version) {
+        self.versions.push(version);
+        let surplus = self.versions.len().saturating_sub(VERSIONS_MAX);
+        self.versions.drain(..surplus);
+    }
 }
 
 impl Manifest {
@@ -170,7 +204,9 @@ mod tests {
             steps in by_name((any::<String>(), any::<u32>(), any::<i64>(), any::<Vec<String>>())
                 .prop_map(|(shape, state_version, watermark, runs)| StepState { shape, state_version, watermark, runs })),
             clocks in by_name(by_name(any::<i64>())),
-            modules in by_name(any::<[String; 2]>().prop_map(|[configured, running]| ModuleRef { configured, running })),
+            modules in by_name((any::<[String; 4]>(), any::<(u64, i64)>()).prop_map(|([configured, running, digest, why], (since_epoch, at_ms))| {
+                ModuleRef { configured, running, versions: vec![Version { digest, since_epoch, at_ms, why }] }
+            })),
         ) -> Manifest {
             let [pipeline, log_id, attempt] = names;
             let (epoch, previous, abandoned) = epochs;
@@ -220,6 +256,6 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_with_what_to_do() {
         let error = Manifest::parse(br#"{"version": 99, "shape": "unknown"}"#).unwrap_err();
-        assert_eq!(error.to_string(), "the manifest was written by a newer weir: use that version version=99 known=2");
+        assert_eq!(error.to_string(), "the manifest was written by a newer weir: use that version version=99 known=3");
     }
 }

@@ -7,5 +7,5 @@ mod manifest;
 mod store;
 
 pub use coordinator::{Claim, Settled, claim, settle};
-pub use manifest::{Clocks, MANIFEST_VERSION, Manifest, ModuleRef, SinkWork, StepState};
+pub use manifest::{Clocks, MANIFEST_VERSION, Manifest, ModuleRef, SinkWork, StepState, Version};
 pub use store::{Created, Log, LogStore, open_bucket};

@@ -1,6 +1,7 @@
 //! The command line. Exit codes are decided here only: 0 done, 1 failed, 2 bad configuration, 3 fenced.
 
 mod head;
+mod remote;
 mod run;
 mod udf;
 
@@ -33,6 +34,9 @@ const EXAMPLES: &str = "Examples:
   weir check pipeline.yaml                      look whether it would start, changing nothing
   weir head pipeline.yaml                       the first rows of its Iceberg table
   weir udf inspect mask.wasm                    world, contract, digest, imports, size
+  weir run pipeline.yaml --listen 127.0.0.1:9100
+  weir swap mask new.wasm --why 'hash emails'   replace the module of the running step
+  weir explain                                  why it does not move
 
 Exit codes: 0 done, 1 failed, 2 bad configuration, 3 another process runs this pipeline.";
 
@@ -55,6 +59,22 @@ enum Command {
         #[command(subcommand)]
         command: udf::Command,
     },
+    /// Show what a running pipeline does, and which module each step runs.
+    Status(remote::StatusArgs),
+    /// Say why a running pipeline does not move, and what to do.
+    Explain(remote::PlainArgs),
+    /// Have a step run another module, from one barrier on.
+    Swap(remote::SwapArgs),
+    /// Have a step run a module again that it ran before.
+    Rollback(remote::RollbackArgs),
+    /// Have sources read no more, until `resume` or a restart.
+    Pause(remote::PlainArgs),
+    /// Have paused sources read again.
+    Resume(remote::PlainArgs),
+    /// End the epoch now, and wait until it is visible in the sinks.
+    Checkpoint(remote::PlainArgs),
+    /// Read no more, fire all windows, commit, and mark the log as finished.
+    Drain(remote::PlainArgs),
     /// Print the JSON schema of pipeline files, for editors.
     Schema,
 }
@@ -124,6 +144,14 @@ fn execute(command: Command) -> Result<()> {
         }
         Command::Head(args) => runtime()?.block_on(head::head(args)),
         Command::Udf { command } => udf::execute(command),
+        Command::Status(args) => runtime()?.block_on(remote::status(args)),
+        Command::Explain(args) => runtime()?.block_on(remote::explain(args)),
+        Command::Swap(args) => runtime()?.block_on(remote::swap(args)),
+        Command::Rollback(args) => runtime()?.block_on(remote::roll_back(args)),
+        Command::Pause(args) => runtime()?.block_on(remote::ask(args, "pause")),
+        Command::Resume(args) => runtime()?.block_on(remote::ask(args, "resume")),
+        Command::Checkpoint(args) => runtime()?.block_on(remote::ask(args, "checkpoint")),
+        Command::Drain(args) => runtime()?.block_on(remote::ask(args, "drain")),
         Command::Schema => {
             let text = serde_json::to_string_pretty(&pipeline::schema())
                 .map_err(|e| Error::bug("cannot write the schema").because(e))?;

@@ -2,18 +2,18 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::PipelineArgs;
 use crate::control;
 use crate::error::{Error, Result};
 use crate::metrics::Percentiles;
-use crate::pipeline::{Live, Outcome, Phase, Status, Stop, Summary, run as run_pipeline};
+use crate::pipeline::{Handle, Live, Outcome, Phase, Status, Stop, Summary, run as run_pipeline, steering};
 
 /// What `weir run` takes.
 #[derive(Args)]
@@ -23,9 +23,13 @@ pub struct RunArgs {
     /// Print the summary as JSON on standard output.
     #[arg(long)]
     json: bool,
-    /// Serve health, metrics and status here, as in 127.0.0.1:9100.
+    /// Serve health, metrics and the control API here, as in 127.0.0.1:9100.
     #[arg(long, value_name = "ADDRESS", env = "WEIR_LISTEN")]
     listen: Option<SocketAddr>,
+    /// A file with the token that requests to /v1 must carry. Needed for addresses that are not loopback; `WEIR_TOKEN` holds
+    /// the token itself instead.
+    #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
     /// No progress line.
     #[arg(long)]
     quiet: bool,
@@ -35,14 +39,16 @@ pub struct RunArgs {
 pub async fn run(args: RunArgs) -> Result<()> {
     let pipeline = Arc::new(args.pipeline.build()?);
     let status = Arc::new(Status::new(&pipeline.name));
+    let (handle, steering) = steering();
     if let Some(address) = args.listen {
-        let bound = control::listen(address, status.clone()).await?;
+        let token = control::token(args.token_file.as_deref())?;
+        let shared = control::Shared { pipeline: pipeline.clone(), status: status.clone(), handle: handle.clone() };
+        let bound = control::listen(address, token, shared).await?;
         tracing::info!(address = %bound, "listening");
     }
-    let (ask, stop) = watch::channel(Stop::No);
-    let signals = tokio::spawn(stop_on_signal(ask)?);
+    let signals = tokio::spawn(stop_on_signal(handle)?);
     let progress = tokio::spawn(report(status.clone(), !args.quiet && !args.json && std::io::stderr().is_terminal()));
-    let outcome = run_pipeline(&pipeline, &Live, stop, &status).await;
+    let outcome = run_pipeline(&pipeline, &Live, steering, &status).await;
     signals.abort();
     progress.abort();
     let summary = status.summary();
@@ -68,7 +74,7 @@ pub async fn run(args: RunArgs) -> Result<()> {
 }
 
 /// The first signal stops at a barrier, the second at once.
-fn stop_on_signal(ask: watch::Sender<Stop>) -> Result<impl Future<Output = ()>> {
+fn stop_on_signal(handle: Arc<Handle>) -> Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).map_err(|e| Error::transient("cannot listen for signals").because(e));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     Ok(async move {
@@ -84,7 +90,7 @@ fn stop_on_signal(ask: watch::Sender<Stop>) -> Result<impl Future<Output = ()>> 
                 std::process::exit(1);
             }
             tracing::info!("stopping at the next barrier; again to stop at once");
-            ask.send_replace(Stop::AtBarrier);
+            handle.stop(Stop::AtBarrier);
         }
     })
 }

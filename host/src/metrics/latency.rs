@@ -18,7 +18,7 @@ struct Counted {
 }
 
 /// Percentiles of a [`Latency`], in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Percentiles {
     /// How many were counted.
     pub count: u64,

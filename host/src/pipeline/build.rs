@@ -1,15 +1,15 @@
 //! From a checked pipeline file to connectors, modules and routes: everything that can be refused
 //! before anything runs. Starts no source and no worker.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::keyed;
 use super::spec::{Connector, Delivery, Spec, StepSpec, typed};
 use crate::batch::Route;
-use crate::checkpoint::{LogStore, ModuleRef};
-use crate::error::{Error, Result};
+use crate::checkpoint::LogStore;
+use crate::error::{Error, ErrorKind, Result};
 use crate::operators::aggregate;
 use crate::operators::event_time::EventTime;
 use crate::operators::transform::{Settings, Transform};
@@ -17,8 +17,8 @@ use crate::sink::SinkConnector;
 use crate::sinks;
 use crate::source::SourceConnector;
 use crate::sources;
+use crate::swap::Swap;
 use crate::wasm::{Engine, Grants, Instance, Module, World};
-use crate::worker::Step;
 
 /// A source by its name.
 pub struct NamedSource {
@@ -45,7 +45,14 @@ pub struct NamedSink {
 /// Makes one operator for each worker.
 pub type MakeOperator = dyn Fn() -> Result<Box<dyn crate::operator::Operator>> + Send + Sync;
 
+/// Finds the number of a route that a module names.
+pub(super) type FindRoute<'a> = dyn FnMut(&str) -> Result<Route> + 'a;
+
+/// What a step does with a module, whichever it is given. Refuses one that it can't run.
+pub(super) type Code = dyn Fn(&Module, &mut FindRoute<'_>) -> Result<Make> + Send + Sync;
+
 /// A step by its name.
+#[derive(Clone)]
 pub struct StepPlan {
     /// As in the pipeline file.
     pub name: Arc<str>,
@@ -53,12 +60,46 @@ pub struct StepPlan {
     pub module: Option<Module>,
     /// What it is made of.
     pub make: Make,
+    code: Option<Arc<Code>>,
+}
+
+impl StepPlan {
+    /// A step that is no guest.
+    pub fn native(name: &str, make: Make) -> StepPlan {
+        StepPlan { name: name.into(), module: None, make, code: None }
+    }
+
+    /// A step that runs a module.
+    pub(super) fn guest(name: Arc<str>, module: Module, code: Arc<Code>, find: &mut FindRoute<'_>) -> Result<StepPlan> {
+        let make = code(&module, find)?;
+        Ok(StepPlan { name, module: Some(module), make, code: Some(code) })
+    }
+
+    /// Its keys and windows, where it has them.
+    pub fn windows(&self) -> Option<&aggregate::Settings> {
+        match &self.make {
+            Make::Windows(settings) => Some(settings),
+            Make::Operator(_) => None,
+        }
+    }
+
+    /// Instances for all places that run the step.
+    pub(super) fn swap(&self, workers: u32) -> Result<Swap> {
+        Ok(match &self.make {
+            Make::Operator(make) => Swap::of_operators(self.name.clone(), (0..workers).map(|_| make()).collect::<Result<_>>()?),
+            Make::Windows(settings) => {
+                let guests = (0..2 * workers).map(|_| aggregate::Replacement::new(settings)).collect::<Result<_>>()?;
+                Swap::of_guests(self.name.clone(), guests)
+            }
+        })
+    }
 }
 
 /// What a step is made of.
+#[derive(Clone)]
 pub enum Make {
     /// Makes the step for a worker.
-    Operator(Box<MakeOperator>),
+    Operator(Arc<MakeOperator>),
     /// Keys and windows, over the workers.
     Windows(Box<aggregate::Settings>),
 }
@@ -87,6 +128,8 @@ pub struct Pipeline {
     pub sinks: Vec<NamedSink>,
     /// The sinks' numbers by the route that they take.
     pub takers: HashMap<Route, Vec<usize>>,
+    /// The routes that steps name.
+    pub routes: Routes,
 }
 
 impl Pipeline {
@@ -146,7 +189,19 @@ impl Pipeline {
             steps,
             sinks,
             takers,
+            routes,
         })
+    }
+
+    /// A step with another module than that of the file, checked as that was.
+    pub(super) fn plan_with(&self, step: &str, bytes: &[u8]) -> Result<StepPlan> {
+        let known = || self.steps.iter().map(|step| &*step.name).collect::<Vec<_>>().join(",");
+        let plan = self.steps.iter().find(|plan| *plan.name == *step);
+        let plan = plan.ok_or_else(|| Error::config("no such step").with("step", step).with("known", known()))?;
+        let (Some(module), Some(code)) = (&plan.module, &plan.code) else {
+            return Err(Error::config("the step runs no module").with("step", step));
+        };
+        StepPlan::guest(plan.name.clone(), module.sibling(bytes)?, code.clone(), &mut |route| self.routes.known(route))
     }
 
     /// Looks whether every source and sink can be used, changing nothing.
@@ -162,40 +217,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The module of each step, as a manifest names them.
-    pub fn modules(&self) -> BTreeMap<String, ModuleRef> {
-        let reference =
-            |module: &Module| ModuleRef { configured: module.digest().to_string(), running: module.digest().to_string() };
-        self.steps.iter().filter_map(|step| Some((step.name.to_string(), reference(step.module.as_ref()?)))).collect()
-    }
-
-    /// The modules whose bytes the checkpoint store keeps.
-    pub fn kept_modules(&self) -> Vec<Module> {
-        self.steps.iter().filter_map(|step| step.module.clone()).collect()
-    }
-
-    /// The steps of one worker: those before the keyed one, and those behind it. All are before where there is none.
-    pub fn operators(&self) -> Result<(Vec<Step>, Vec<Step>)> {
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        let mut behind = false;
-        for step in &self.steps {
-            match &step.make {
-                Make::Windows(_) => behind = true,
-                Make::Operator(make) => {
-                    let steps = if behind { &mut after } else { &mut before };
-                    steps.push(Step { name: step.name.clone(), operator: make()? });
-                }
-            }
-        }
-        Ok((before, after))
-    }
-
-    /// The keyed step, if there is one.
+    /// The keyed step of the file, if there is one.
     pub fn windows(&self) -> Option<&aggregate::Settings> {
-        self.steps.iter().find_map(|step| match &step.make {
-            Make::Windows(settings) => Some(&**settings),
-            Make::Operator(_) => None,
-        })
+        self.steps.iter().find_map(StepPlan::windows)
     }
 
     /// Whether any sink has its rows spread over the workers.
@@ -226,7 +250,8 @@ pub fn engine() -> Result<Engine> {
 }
 
 /// Numbers for the names of routes.
-pub(super) struct Routes {
+#[derive(Default)]
+pub struct Routes {
     names: Vec<(String, Route, String)>,
     /// There are windows, so that messages may be late.
     windows: bool,
@@ -260,6 +285,14 @@ impl Routes {
             u8::try_from(number).map(Route).map_err(|_| Error::config("too many routes: at most 254").with("step", step))?;
         self.names.push((name.to_string(), route, step.to_string()));
         Ok(route)
+    }
+
+    /// The number of a route that a module names which comes later than the file.
+    fn known(&self, name: &str) -> Result<Route> {
+        self.names.iter().find(|(known, ..)| known == name).map(|(_, route, _)| *route).ok_or_else(|| {
+            Error::config("no sink takes a route that the module names: add the sink to the pipeline file and start it again")
+                .with("route", name)
+        })
     }
 
     /// The route that a sink's `from` names.
@@ -297,22 +330,23 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
     let at = |e: Error| Error::new(e.kind(), "cannot build the step").with("step", &step.name).because(e);
     let path = step.transform.as_deref().unwrap_or_default();
     let module = Module::load(engine, std::path::Path::new(path)).map_err(at)?;
-    if module.facts().world != World::Transformer {
-        return Err(at(
-            Error::config("the module is an aggregator: name it under `aggregate`, with a `window`").with("path", path)
-        ));
-    }
     let grants = Grants::named(&step.grants).map_err(at)?;
-    let config = step.config_json().to_string();
-    let name: Arc<str> = step.name.as_str().into();
-    // The first instance tells the routes, and whether the config is one that the module takes. What a module
-    // does wrong here is the person's to mend before anything runs.
-    let probe = Instance::new(&module, &step.limits, grants, &config, &name)
-        .map_err(|e| at(e.as_kind(crate::error::ErrorKind::Config)))?;
-    let numbers = probe.routes().iter().map(|route| routes.number(route, &step.name)).collect::<Result<Vec<_>>>()?;
-    let settings = Settings { step: name.clone(), module: module.clone(), config, limits: step.limits, grants, routes: numbers };
-    let make = move || Ok(Box::new(Transform::new(settings.clone())?) as Box<dyn crate::operator::Operator>);
-    Ok(StepPlan { name, module: Some(module), make: Make::Operator(Box::new(make)) })
+    let (config, limits, name): (_, _, Arc<str>) = (step.config_json().to_string(), step.limits, step.name.as_str().into());
+    let of = name.clone();
+    let code = move |module: &Module, find: &mut FindRoute<'_>| {
+        if module.facts().world != World::Transformer {
+            return Err(Error::config("the module is an aggregator: name it under `aggregate`, with a `window`"));
+        }
+        // The first instance tells the routes, and whether the config is one that the module takes. What a module
+        // does wrong here is the person's to mend before anything runs.
+        let probe = Instance::new(module, &limits, grants, &config, &of).map_err(|e| e.as_kind(ErrorKind::Config))?;
+        let routes = probe.routes().iter().map(|route| find(route)).collect::<Result<Vec<_>>>()?;
+        let settings = Settings { step: of.clone(), module: module.clone(), config: config.clone(), limits, grants, routes };
+        let make = move || Ok(Box::new(Transform::new(settings.clone())?) as Box<dyn crate::operator::Operator>);
+        Ok(Make::Operator(Arc::new(make)))
+    };
+    let plan = StepPlan::guest(name, module, Arc::new(code), &mut |route| routes.number(route, &step.name));
+    plan.map_err(|e| at(e.with("path", path)))
 }
 
 fn open_source(source: &Connector, spec: &Spec) -> Result<Box<dyn SourceConnector>> {

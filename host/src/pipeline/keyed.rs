@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::{Make, Routes, StepPlan};
+use super::build::{FindRoute, Make, Routes, StepPlan};
 use super::spec::{Connector, Spec, StepSpec};
 use crate::columnar::Extractor;
 use crate::error::{Error, ErrorKind, Result};
@@ -266,30 +266,36 @@ pub fn plan(step: &StepSpec, spec: &Spec, engine: &Engine, routes: &mut Routes) 
     let at = |e: Error| Error::new(e.kind(), "cannot build the step").with("step", &step.name).because(e);
     let path = step.aggregate.as_deref().unwrap_or_default();
     let module = Module::load(engine, std::path::Path::new(path)).map_err(at)?;
-    if module.facts().world != World::Aggregator {
-        return Err(at(Error::config("the module is a transform: name it under `transform`").with("path", path)));
-    }
     let (rules, early_ms) = rules(step)?;
     let key = key(step).map_err(at)?;
     let grants = Grants::named(&step.grants).map_err(at)?;
     let config = step.config_json().to_string();
-    let (name, limits): (Arc<str>, _) = (step.name.as_str().into(), step.limits);
-    // As for transforms: what the module does wrong here is the person's to mend before anything runs.
-    let probe = Aggregator::new(&module, &limits, grants, &config, &name).map_err(|e| at(e.as_kind(ErrorKind::Config)))?;
-    let numbers = probe.routes().iter().map(|route| routes.number(route, &step.name)).collect::<Result<Vec<_>>>()?;
-    let made = (module.clone(), name.clone());
-    let make = move || Ok(Box::new(Aggregator::new(&made.0, &limits, grants, &config, &made.1)?) as Box<dyn Aggregate>);
-    let settings = Settings {
-        step: name.clone(),
-        digest: module.digest().clone(),
-        make: Arc::new(make),
-        limits,
-        routes: numbers,
-        key,
-        rules,
-        early_ms,
-        columns: step.columns,
-        memory: (step.state_memory.0 / u64::from(spec.workers)) as usize,
+    let (name, limits, columns): (Arc<str>, _, _) = (step.name.as_str().into(), step.limits, step.columns);
+    let memory = (step.state_memory.0 / u64::from(spec.workers)) as usize;
+    let of = name.clone();
+    let code = move |module: &Module, find: &mut FindRoute<'_>| {
+        if module.facts().world != World::Aggregator {
+            return Err(Error::config("the module is a transform: name it under `transform`"));
+        }
+        // As for transforms: what the module does wrong here is the person's to mend before anything runs.
+        let probe = Aggregator::new(module, &limits, grants, &config, &of).map_err(|e| e.as_kind(ErrorKind::Config))?;
+        let routes = probe.routes().iter().map(|route| find(route)).collect::<Result<Vec<_>>>()?;
+        let made = (module.clone(), config.clone(), of.clone());
+        let make = move || Ok(Box::new(Aggregator::new(&made.0, &limits, grants, &made.1, &made.2)?) as Box<dyn Aggregate>);
+        Ok(Make::Windows(Box::new(Settings {
+            step: of.clone(),
+            digest: module.digest().clone(),
+            make: Arc::new(make),
+            limits,
+            state_version: probe.state_version(),
+            routes,
+            key: key.clone(),
+            rules,
+            early_ms,
+            columns,
+            memory,
+        })))
     };
-    Ok(StepPlan { name, module: Some(module), make: Make::Windows(Box::new(settings)) })
+    let plan = StepPlan::guest(name, module, Arc::new(code), &mut |route| routes.number(route, &step.name));
+    plan.map_err(|e| at(e.with("path", path)))
 }

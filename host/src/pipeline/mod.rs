@@ -3,14 +3,17 @@
 
 mod build;
 mod keyed;
+mod lineup;
 mod recover;
 mod run;
 mod source_task;
 mod spec;
 mod status;
+mod steer;
 
-pub use build::{Make, NamedSink, NamedSource, Pipeline, StepPlan, engine, schema};
+pub use build::{Make, NamedSink, NamedSource, Pipeline, Routes, StepPlan, engine, schema};
 pub use keyed::{EventTimeSpec, KeySpec, WindowSpec};
-pub use run::{Environment, Live, Outcome, Stop, run};
+pub use run::{Environment, Live, Outcome, run};
 pub use spec::{Checkpoint, Delivery, Spec, StepSpec};
 pub use status::{Phase, SourceState, Status, Summary};
+pub use steer::{Handle, Steering, Stop, Swapped, steering};

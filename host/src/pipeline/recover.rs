@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::build::{NamedSink, NamedSource, Pipeline};
+use super::lineup::Lineup;
 use super::run::Environment;
 use super::status::{Phase, Status};
-use crate::checkpoint::{Claim, Clocks, Created, Log, MANIFEST_VERSION, Manifest, Settled, SinkWork, StepState, claim, settle};
+use crate::checkpoint::{
+    Claim, Clocks, Created, Log, MANIFEST_VERSION, Manifest, ModuleRef, Settled, SinkWork, StepState, claim, settle,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::aggregate::{Back, Settings};
 use crate::sink::{CommitInfo, Committer, Epoch, Identity, Prepared, Recovered};
@@ -27,6 +30,8 @@ pub struct Start {
     pub abandoned: Vec<Epoch>,
     /// One committer for each sink, in order: fenced, and done with everything before `next`.
     pub committers: Vec<Box<dyn Committer>>,
+    /// What each step runs.
+    pub lineup: Lineup,
 }
 
 /// What an epoch came to, beside its numbers.
@@ -40,6 +45,8 @@ pub struct Facts {
     pub steps: BTreeMap<String, StepState>,
     /// The clock of each partition.
     pub clocks: Clocks,
+    /// What each step ran, and runs next.
+    pub modules: BTreeMap<String, ModuleRef>,
 }
 
 /// Everything that recovery needs to know of its surroundings.
@@ -108,6 +115,8 @@ impl Recovery<'_> {
             // A mark of another log in the sink refuses the start before this log exists.
             sink.connector.committer(&self.identity(sink, &log_id)).await.map_err(|e| at_sink(e, &sink.name))?;
         }
+        let lineup = Lineup::configured(self.pipeline, self.env.now_ms());
+        lineup.keep(self.pipeline).await?;
         let manifest = Manifest {
             version: MANIFEST_VERSION,
             pipeline: self.pipeline.name.clone(),
@@ -122,7 +131,7 @@ impl Recovery<'_> {
             created_ms: self.env.now_ms(),
             sources,
             sinks: BTreeMap::new(),
-            modules: self.pipeline.modules(),
+            modules: lineup.modules().clone(),
             steps: BTreeMap::new(),
             clocks: BTreeMap::new(),
         };
@@ -135,9 +144,6 @@ impl Recovery<'_> {
 
     /// Creates a manifest, or says whose the epoch is instead. Retries what the store left open.
     pub async fn create(&self, manifest: &Manifest) -> Result<Claim> {
-        for module in &self.pipeline.kept_modules() {
-            self.pipeline.store.keep_module(&self.pipeline.name, module.digest(), module.bytes()).await?;
-        }
         self.env.point("manifest.before").await;
         const TRIES: u32 = 8;
         let mut last = None;
@@ -265,7 +271,8 @@ impl Recovery<'_> {
                     committer.sweep(newest.epoch, &work(&sink.name).prepared).await.map_err(|e| at_sink(e, &sink.name))?;
                 }
                 let next = newest.epoch.next();
-                Ok(Start { log_id: newest.log_id.clone(), next, abandoned: Vec::new(), base: newest, committers })
+                let lineup = self.lineup(&newest, next).await?;
+                Ok(Start { log_id: newest.log_id.clone(), next, abandoned: Vec::new(), base: newest, committers, lineup })
             }
             Settled::Abandon => {
                 let lost: Vec<&str> =
@@ -280,9 +287,21 @@ impl Recovery<'_> {
                 let base = self.log.read(previous).await?.ok_or_else(missing)?;
                 let mut abandoned = newest.abandoned.clone();
                 abandoned.push(newest.epoch);
-                Ok(Start { log_id: newest.log_id.clone(), next: newest.epoch.next(), abandoned, base, committers })
+                let next = newest.epoch.next();
+                let lineup = self.lineup(&base, next).await?;
+                Ok(Start { log_id: newest.log_id.clone(), next, abandoned, base, committers, lineup })
             }
         }
+    }
+
+    /// What each step runs from here on; its modules are durable, so that manifests may name them.
+    async fn lineup(&self, base: &Manifest, next: Epoch) -> Result<Lineup> {
+        if base.finished {
+            return Ok(Lineup::configured(self.pipeline, self.env.now_ms()));
+        }
+        let lineup = Lineup::resume(self.pipeline, base, next, self.env.now_ms()).await?;
+        lineup.keep(self.pipeline).await?;
+        Ok(lineup)
     }
 
     /// A source that the checkpoint doesn't know starts now: its position is made durable before it is read.
@@ -305,6 +324,7 @@ impl Recovery<'_> {
                 sources: start.base.sources.clone(),
                 steps: start.base.steps.clone(),
                 clocks: start.base.clocks.clone(),
+                modules: start.lineup.modules().clone(),
                 ..Facts::default()
             };
             let manifest = self.follow(&start, facts, false);
@@ -333,7 +353,7 @@ impl Recovery<'_> {
             created_ms: self.env.now_ms(),
             sources: facts.sources,
             sinks: facts.sinks,
-            modules: self.pipeline.modules(),
+            modules: facts.modules,
             steps: facts.steps,
             clocks: facts.clocks,
         }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::build::Pipeline;
+use super::build::{Pipeline, StepPlan};
 use super::recover::{Facts, Recovery, Start, at_sink, discard};
 use super::source_task::{Command, SourceTask};
 use super::status::{Phase, Status};
-use crate::checkpoint::{Claim, Clocks, Log, SinkWork, StepState};
+use super::steer::{OpenSwap, Request, Steering, Stop, SwapRequest, Swapped};
+use crate::checkpoint::{Claim, Clocks, Log, SinkWork, StepState, Version};
 use crate::crash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exchange::{Barrier, Element, Inputs, inputs};
@@ -24,6 +24,7 @@ use crate::metrics;
 use crate::operators::aggregate::Front;
 use crate::sink::{CommitInfo, Committer, Epoch};
 use crate::source::{Position, Slice};
+use crate::swap::Swap;
 use crate::waits::Waits;
 use crate::window::BEGINNING;
 use crate::worker::{Event, Exchange, Keyed, Outlet, SinkPart, SinkWriter, Sinks, Stage};
@@ -80,15 +81,6 @@ impl Environment for Live {
     }
 }
 
-/// What a person or signal asks of a running pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Nothing: go on.
-    No,
-    /// Stop at a barrier, commit, keep everything for the next start.
-    AtBarrier,
-}
-
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -110,7 +102,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 pub async fn run(
     pipeline: &Arc<Pipeline>,
     env: &dyn Environment,
-    mut stop: watch::Receiver<Stop>,
+    mut steering: Steering,
     status: &Arc<Status>,
 ) -> Result<Outcome> {
     let mut failures = 0;
@@ -118,7 +110,7 @@ pub async fn run(
     let mut known = BTreeSet::new();
     loop {
         let mut epochs = 0;
-        let error = match attempt(pipeline, env, stop.clone(), status, &mut known, &mut epochs).await {
+        let error = match attempt(pipeline, env, &mut steering, status, &mut known, &mut epochs).await {
             Ok(outcome) => {
                 status.enter(Phase::Ended);
                 return Ok(outcome);
@@ -129,7 +121,7 @@ pub async fn run(
             (failures, delay) = (0, BACKOFF_MIN);
         }
         failures += 1;
-        if error.kind() != ErrorKind::Transient || failures > pipeline.restarts || *stop.borrow() != Stop::No {
+        if error.kind() != ErrorKind::Transient || failures > pipeline.restarts || *steering.stop.borrow() == Stop::AtBarrier {
             status.enter(Phase::Ended);
             return Err(error);
         }
@@ -139,7 +131,7 @@ pub async fn run(
         status.enter(Phase::Backoff { error: error.to_string() });
         tokio::select! {
             _ = tokio::time::sleep(delay) => {}
-            _ = stop.changed() => {}
+            _ = steering.stop.changed() => {}
         }
         delay = (delay * 2).min(BACKOFF_MAX);
     }
@@ -150,7 +142,7 @@ pub async fn run(
 async fn attempt(
     pipeline: &Arc<Pipeline>,
     env: &dyn Environment,
-    mut stop: watch::Receiver<Stop>,
+    steering: &mut Steering,
     status: &Arc<Status>,
     known: &mut BTreeSet<String>,
     epochs: &mut u64,
@@ -170,30 +162,49 @@ async fn attempt(
         return Ok(Outcome::WasFinished);
     };
     known.insert(start.base.attempt.clone());
+    steering.settle(&start.lineup);
+    status.runs(start.lineup.modules());
     tracing::info!(pipeline = pipeline.name, epoch = %start.base.epoch, workers = pipeline.workers, "running");
-    let mut running = Running::open(&recovery, start).await?;
+    let mut running = Running::open(&recovery, start, steering).await?;
     status.enter(Phase::Running);
     let interval = pipeline.interval;
     let mut next_barrier = Instant::now() + interval;
+    let mut draining = false;
     loop {
-        let mut early = false;
-        let last = running.ended == running.sources_open;
-        if !last {
+        let (mut early, mut asked) = (false, None);
+        if running.ended < running.sources_open {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop != Stop::No) => {}
+                Ok(_) = steering.stop.wait_for(|stop| *stop == Stop::AtBarrier || (*stop == Stop::Drain && !draining)) => {}
+                Some(request) = steering.requests.recv() => asked = Some(request),
                 event = running.events.recv() => early = running.between(event)?,
                 _ = tokio::time::sleep_until(next_barrier) => early = true,
             }
         }
-        let stopping = *stop.borrow() != Stop::No;
-        let last = running.ended == running.sources_open;
+        let (mut swap, mut waiting) = (None, None);
+        match asked {
+            Some(Request::Checkpoint(answer)) => waiting = Some(answer),
+            Some(Request::Swap(request)) => swap = running.accept(*request, steering, env.now_ms()),
+            None => {}
+        }
+        early |= swap.is_some() || waiting.is_some();
+        let stop = *steering.stop.borrow();
+        if stop == Stop::Drain && !draining {
+            draining = true;
+            running.tell(Command::End).await;
+        }
+        let (stopping, last) = (stop == Stop::AtBarrier, running.ended == running.sources_open);
         if !(early || last || stopping) {
             continue;
         }
         next_barrier = Instant::now() + interval;
-        if running.epoch(&recovery, last || stopping, last).await? {
+        let cut = Cut { last: last || stopping, finished: last, swap };
+        if running.epoch(&recovery, cut).await? {
             *epochs += 1;
+        }
+        steering.settle(&running.start.lineup);
+        if let Some(answer) = waiting {
+            let _ = answer.send(running.start.base.epoch.0);
         }
         if last || stopping {
             running.close().await;
@@ -201,6 +212,23 @@ async fn attempt(
         }
         status.enter(Phase::Running);
     }
+}
+
+/// How an epoch ends.
+struct Cut {
+    /// Nothing follows in this process.
+    last: bool,
+    /// Nothing follows at all.
+    finished: bool,
+    /// What a step runs from here on, and why.
+    swap: Option<NextCode>,
+}
+
+/// Other code for a step.
+struct NextCode {
+    plan: StepPlan,
+    swap: Arc<Swap>,
+    version: Version,
 }
 
 /// The open pipeline, as its coordinator sees it. Dropping it ends sources and workers.
@@ -253,14 +281,15 @@ impl Drop for ReportPanic {
 
 impl Running {
     /// Opens writers and sources and starts the workers.
-    async fn open(recovery: &Recovery<'_>, start: Start) -> Result<Running> {
+    async fn open(recovery: &Recovery<'_>, start: Start, steering: &Steering) -> Result<Running> {
         let pipeline = recovery.pipeline;
+        let keyed_step = start.lineup.windows();
         let workers = pipeline.workers as usize;
         let (report, events) = channel(64 + 8 * workers);
         let waits = Arc::new(Waits::new(workers));
         recovery.status.watch(waits.clone());
         // One exchange in front of windows, and one in front of sinks that have their rows spread.
-        let mut keyed = pipeline.windows().map(|_| all_to_all(workers));
+        let mut keyed = keyed_step.map(|_| all_to_all(workers));
         let mut spread = (workers > 1 && pipeline.spreads()?).then(|| all_to_all(workers));
         let mut tasks = JoinSet::new();
         let mut commands = Vec::new();
@@ -287,9 +316,10 @@ impl Running {
                     commands: received,
                     events: report.clone(),
                     state,
-                    tells_progress: pipeline.windows().is_some(),
+                    tells_progress: keyed_step.is_some(),
                     log: recovery.log.clone(),
                     state_name: Box::new(move |epoch| Log::state_name(epoch, &attempt, &name, worker as u32, "src")),
+                    paused: steering.paused.clone(),
                 };
                 tasks.spawn(task.run(recovery.status.clone()));
             }
@@ -303,10 +333,10 @@ impl Running {
                 busy: busy.clone(),
                 now_ms: recovery.env.clock(),
             };
-            let (before, after) = pipeline.operators()?;
+            let (before, after) = start.lineup.operators()?;
             let mut stages = Vec::new();
             // What reads from the sources, up to windows if there are any; then the rest, up to the sinks.
-            let (rest_inputs, rest_windows, rest_steps) = match (pipeline.windows(), &mut keyed) {
+            let (rest_inputs, rest_windows, rest_steps) = match (keyed_step, &mut keyed) {
                 (Some(settings), Some((senders, receivers))) => {
                     let outlet = Outlet::Keyed(Box::new(Keyed {
                         worker,
@@ -359,6 +389,50 @@ impl Running {
         }
     }
 
+    /// Tells every source.
+    async fn tell(&self, command: Command) {
+        for sender in &self.commands {
+            // A source task that is gone has reported why.
+            let _ = sender.send(command.clone()).await;
+        }
+    }
+
+    /// Looks whether a swap can be made now. One that can't, or that changes nothing, is answered at once.
+    fn accept(&self, request: SwapRequest, steering: &mut Steering, now_ms: i64) -> Option<NextCode> {
+        let SwapRequest { plan, swap, why, answer } = request;
+        let known = self.start.lineup.modules().get(&*plan.name);
+        let (Some(known), Some(module)) = (known, &plan.module) else {
+            let _ = answer.send(Err(Error::bug("a swap of a step that runs no module").with("step", &plan.name)));
+            return None;
+        };
+        let version = |plan: &StepPlan| plan.windows().map(|windows| windows.state_version);
+        let (before, after) = (self.start.lineup.plan(&plan.name).and_then(version), version(&plan));
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+        {
+            let refused = Error::config(
+                "the module keeps its state in another version: name it in the pipeline file and start again, the state is migrated then",
+            );
+            let _ = answer.send(Err(refused.with("running", before).with("module", after)));
+            return None;
+        }
+        let since_epoch = self.start.next.next().0;
+        let outcome = Swapped {
+            step: plan.name.to_string(),
+            module: module.digest().to_string(),
+            before: known.running.clone(),
+            since_epoch,
+            changed: known.running != **module.digest(),
+        };
+        if !outcome.changed {
+            let _ = answer.send(Ok(outcome));
+            return None;
+        }
+        let version = Version { digest: outcome.module.clone(), since_epoch, at_ms: now_ms, why };
+        steering.open = Some(OpenSwap { outcome, answer });
+        Some(NextCode { plan, swap, version })
+    }
+
     /// An event outside an epoch's end. True: a barrier is wanted now.
     fn between(&mut self, event: Option<Event>) -> Result<bool> {
         match event {
@@ -376,23 +450,30 @@ impl Running {
     }
 
     /// Carries one epoch from its barrier to its last commit. False: nothing had happened, nothing was written.
-    async fn epoch(&mut self, recovery: &Recovery<'_>, last: bool, finished: bool) -> Result<bool> {
+    async fn epoch(&mut self, recovery: &Recovery<'_>, cut: Cut) -> Result<bool> {
         let began = Instant::now();
+        let Cut { last, finished, swap: next_code } = cut;
         let epoch = self.start.next;
+        let swap = next_code.as_ref().map(|code| code.swap.clone());
         let Answers { positions, work, runs, watermark, state_version, clocks } =
-            self.barrier(recovery, Barrier { epoch, last }).await?;
+            self.barrier(recovery, Barrier { epoch, last, swap }).await?;
+        let modules = match &next_code {
+            Some(code) => self.start.lineup.with_next(&code.plan.name, code.version.clone()),
+            None => self.start.lineup.modules().clone(),
+        };
         let mut sources = self.start.base.sources.clone();
         for (source, position) in recovery.pipeline.sources.iter().zip(&positions) {
             sources.entry(source.name.to_string()).or_default().advance(position);
         }
-        let steps = recovery.pipeline.windows().map(|windows| {
+        let steps = self.start.lineup.windows().map(|windows| {
             let runs: Vec<String> = runs.iter().map(|run| run.to_string()).collect();
             (windows.step.to_string(), StepState { shape: windows.shape(), state_version, watermark, runs })
         });
         let steps: BTreeMap<String, StepState> = steps.into_iter().collect();
         let runs_of = |steps: &BTreeMap<String, StepState>| steps.values().flat_map(|step| step.runs.clone()).collect::<Vec<_>>();
         let nothing_new = sources == self.start.base.sources && runs_of(&steps) == runs_of(&self.start.base.steps);
-        if nothing_new && work.iter().flatten().all(|part| part.prepared.is_none()) && !finished {
+        let nothing_to_show = work.iter().flatten().all(|part| part.prepared.is_none());
+        if nothing_new && nothing_to_show && !finished && next_code.is_none() {
             return Ok(false);
         }
         let mut sinks = BTreeMap::new();
@@ -402,7 +483,7 @@ impl Running {
             sinks.insert(sink.name.to_string(), SinkWork { kind: sink.connector.kind().to_string(), prepared: of_sink.clone() });
             prepared.push(of_sink);
         }
-        let manifest = recovery.follow(&self.start, Facts { sources, sinks, steps, clocks }, finished);
+        let manifest = recovery.follow(&self.start, Facts { sources, sinks, steps, clocks, modules: modules.clone() }, finished);
         recovery.status.enter(Phase::Manifest);
         match recovery.create(&manifest).await? {
             Claim::Ours => {}
@@ -428,20 +509,24 @@ impl Running {
         self.start.next = epoch.next();
         self.start.abandoned.clear();
         self.start.base = manifest;
+        if let Some(NextCode { plan, .. }) = next_code {
+            tracing::info!(step = %plan.name, module = modules[&*plan.name].next(), since_epoch = epoch.next().0, "swapped");
+            metrics::STEP_SWAPS.with_label_values(&[&*plan.name]).inc();
+            self.start.lineup.replace(plan, modules);
+            recovery.status.runs(self.start.lineup.modules());
+        }
         Ok(true)
     }
 
     /// Sends the barrier and collects every answer.
     async fn barrier(&mut self, recovery: &Recovery<'_>, barrier: Barrier) -> Result<Answers> {
-        for command in &self.commands {
-            let _ = command.send(Command::Barrier(barrier)).await;
-        }
+        self.tell(Command::Barrier(barrier.clone())).await;
         let mut answers = Answers {
             positions: vec![Position::default(); recovery.pipeline.sources.len()],
             work: recovery.pipeline.sinks.iter().map(|_| Vec::new()).collect(),
             ..Answers::default()
         };
-        let with_windows = if recovery.pipeline.windows().is_some() { 2 * self.workers } else { 0 };
+        let with_windows = if self.start.lineup.windows().is_some() { 2 * self.workers } else { 0 };
         let mut missing = self.sources_open + self.workers + with_windows;
         while missing > 0 {
             recovery.status.enter(Phase::Barrier { missing });
@@ -490,7 +575,7 @@ impl Running {
         prepared: &[Vec<crate::sink::Prepared>],
     ) -> Result<()> {
         recovery.env.point("commit.before").await;
-        let info = CommitInfo { modules: recovery.pipeline.modules().into_iter().map(|(step, m)| (step, m.running)).collect() };
+        let info = CommitInfo { modules: self.start.lineup.running() };
         let (first, rest): (Vec<_>, Vec<_>) =
             recovery.pipeline.sinks.iter().enumerate().partition(|(_, sink)| sink.connector.commits_first());
         for (number, sink) in first.into_iter().chain(rest) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::watch;
 
 use super::status::{SourceState, Status};
 use crate::batch::Route;
@@ -24,6 +25,8 @@ pub enum Command {
     Barrier(Barrier),
     /// The checkpoint that holds this position is durable.
     Ack(Position),
+    /// Read no more, as if the input had ended here.
+    End,
 }
 
 /// One worker's part of a source.
@@ -38,6 +41,8 @@ pub struct SourceTask {
     pub output: Sender<Element>,
     /// From the coordinator.
     pub commands: Receiver<Command>,
+    /// Whether to read nothing for now.
+    pub paused: watch::Receiver<bool>,
     /// To the coordinator.
     pub events: Sender<Event>,
     /// What the task is doing.
@@ -75,6 +80,7 @@ impl SourceTask {
             return Ok(());
         }
         loop {
+            let paused = *self.paused.borrow_and_update();
             tokio::select! {
                 // Barriers first: an interval is kept however fast the source is.
                 biased;
@@ -86,12 +92,19 @@ impl SourceTask {
                         asked = false;
                         self.ask_for_barrier(&mut asked).await;
                     }
+                    Some(Command::End) if ended => {}
+                    Some(Command::End) => {
+                        ended = true;
+                        if !self.end(&mut told).await {
+                            return Ok(());
+                        }
+                    }
                     Some(Command::Barrier(barrier)) => {
                         self.report_lag();
+                        stopped |= barrier.last;
                         if !self.answer(barrier.epoch).await || !self.hand_on(Element::Barrier(barrier)).await {
                             return Ok(());
                         }
-                        stopped |= barrier.last;
                     }
                 },
                 _ = tick.tick(), if self.tells_progress && !ended && !stopped => {
@@ -99,7 +112,8 @@ impl SourceTask {
                         return Ok(());
                     }
                 }
-                batch = self.source.next(), if !ended && !stopped => match batch? {
+                Ok(()) = self.paused.changed() => {}
+                batch = self.source.next(), if !ended && !stopped && !paused => match batch? {
                     Some(batch) => {
                         events.inc_by(batch.len() as u64);
                         bytes.inc_by(batch.bytes());
@@ -119,11 +133,9 @@ impl SourceTask {
                     }
                     None => {
                         ended = true;
-                        if !self.tell_progress(&mut told, true).await {
+                        if !self.end(&mut told).await {
                             return Ok(());
                         }
-                        self.state.store(SourceState::Ended as u8, Ordering::Relaxed);
-                        let _ = self.events.send(Event::Ended).await;
                     }
                 },
             }
@@ -152,6 +164,14 @@ impl SourceTask {
             let _ = events.send(kept.map_or_else(|e| Event::Failed(failed(e)), |()| event)).await;
         });
         true
+    }
+
+    /// Says that nothing follows. False when the worker is gone.
+    async fn end(&mut self, told: &mut Vec<Progress>) -> bool {
+        let taken = self.tell_progress(told, true).await;
+        self.state.store(SourceState::Ended as u8, Ordering::Relaxed);
+        let _ = self.events.send(Event::Ended).await;
+        taken
     }
 
     /// Tells the worker what the source knows of its partitions, if that is new. False when the worker is gone.

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::checkpoint::ModuleRef;
 use crate::metrics::{self, Latency, Percentiles};
 use crate::sink::{Committed, Epoch};
 use crate::waits::{Waiting, Waits};
 
 /// What the coordinator is doing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum Phase {
     /// Opening sources and sinks, settling the last epoch.
@@ -42,7 +44,8 @@ pub enum Phase {
 }
 
 /// What one worker's part of a source is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum SourceState {
     /// Waits for the outside system.
@@ -63,6 +66,7 @@ pub struct Status {
     bytes_in: AtomicU64,
     sources: Mutex<Vec<(String, Arc<AtomicU8>)>>,
     waits: Mutex<Arc<Waits>>,
+    modules: Mutex<BTreeMap<String, ModuleRef>>,
     /// From a message's arrival to its being handed to a sink.
     pub handed: Arc<Latency>,
 }
@@ -84,7 +88,7 @@ struct SinkState {
 }
 
 /// What a run did: printed at its end, and by `--json`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Summary {
     /// The pipeline's name.
     pub pipeline: String,
@@ -119,7 +123,7 @@ pub struct Summary {
 }
 
 /// What a run did in one sink.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SinkSummary {
     /// Rows made visible.
     pub rows: u64,
@@ -151,6 +155,7 @@ impl Status {
             bytes_in: AtomicU64::new(0),
             sources: Mutex::new(Vec::new()),
             waits: Mutex::new(Arc::new(Waits::new(0))),
+            modules: Mutex::default(),
             handed: Arc::default(),
         }
     }
@@ -200,6 +205,27 @@ impl Status {
     /// What watermarks wait for, where they wait.
     pub fn watermarks_wait_for(&self) -> Vec<Waiting> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).all()
+    }
+
+    /// Notes which module each step runs.
+    pub fn runs(&self, modules: &BTreeMap<String, ModuleRef>) {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).clone_from(modules);
+    }
+
+    /// Which module each step runs and has run, once the pipeline has started.
+    pub fn modules(&self) -> BTreeMap<String, ModuleRef> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What each part of each source is doing.
+    pub fn source_states(&self) -> Vec<(String, SourceState)> {
+        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = |state: u8| match state {
+            1 => SourceState::Blocked,
+            2 => SourceState::Ended,
+            _ => SourceState::Reading,
+        };
+        sources.iter().map(|(name, now)| (name.clone(), state(now.load(Ordering::Relaxed)))).collect()
     }
 
     /// Notes messages read.

@@ -12,7 +12,7 @@ mod v1;
 pub use engine::Engine;
 pub use instance::{Accumulated, Aggregator, Grants, Instance, Outcome, Panes};
 pub use limits::Limits;
-pub use module::{Module, World};
+pub use module::{Module, World, digest};
 
 /// Checks a guest's answer that is made of the bytes of a fuzzer. Whatever they hold, this returns.
 pub fn fuzz_entry(bytes: &[u8]) {

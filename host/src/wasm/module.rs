@@ -29,7 +29,7 @@ pub struct Module {
 }
 
 /// What a module can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum World {
     /// Turns messages into messages.
@@ -96,6 +96,11 @@ impl Module {
             digest: digest(bytes).into(),
             facts: Arc::new(facts),
         })
+    }
+
+    /// Compiles another module with the same engine.
+    pub fn sibling(&self, bytes: &[u8]) -> Result<Module> {
+        Module::compile(&self.engine, bytes)
     }
 
     /// SHA-256 of the file, in hexadecimal: the module's name everywhere.

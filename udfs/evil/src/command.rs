@@ -28,7 +28,7 @@ pub fn config(text: &str) -> Result<Config, String> {
 /// The command of a message, and its number.
 pub fn command(value: Option<&[u8]>) -> (&str, Option<usize>) {
     let text = value.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
-    let mut words = text.split_whitespace();
+    let mut words = text.trim_matches('"').split_whitespace();
     (words.next().unwrap_or_default(), words.next().and_then(|number| number.parse().ok()))
 }
 
@@ -40,6 +40,7 @@ mod tests {
     fn commands_may_carry_a_number() {
         assert_eq!(command(Some(b"grow 7 x")), ("grow", Some(7)));
         assert_eq!(command(Some(b"panic\n")), ("panic", None));
+        assert_eq!(command(Some(b"\"stamp 12\"")), ("stamp", Some(12)), "as JSON has text");
         assert_eq!(command(Some(b"\xff")), ("", None));
         assert_eq!(command(None), ("", None));
     }

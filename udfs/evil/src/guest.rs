@@ -15,6 +15,9 @@ mod bindings {
 
 struct Evil;
 
+/// What tells versions of this module apart.
+static VERSION: &str = "VERSION-00000000";
+
 impl bindings::Guest for Evil {
     fn configure(text: String) -> Result<Vec<String>, String> {
         let config = config(&text)?;
@@ -34,6 +37,9 @@ impl bindings::Guest for Evil {
             .map(|(command, number)| (command.to_string(), number))
             .collect();
         let mut output = obey(input, &commands)?;
+        if output.origins.is_empty() && commands.iter().any(|(command, _)| command == "stamp") {
+            output.batch.values = stamped(&output.batch.values, &commands);
+        }
         for (row, (command, number)) in commands.iter().enumerate() {
             misbehave(command, *number);
             spoil(&mut output, command, *number, row, rows);
@@ -120,6 +126,22 @@ fn obey(input: Batch, commands: &[(String, Option<usize>)]) -> Result<Output, St
     }
     let reasons = texts(&vec!["told to reject"; rejected.len()]);
     Ok(Output { batch, origins, routes, rejected: Rejected { rows: rejected, reasons } })
+}
+
+/// The values, with the version in those that ask for it.
+fn stamped(values: &Column, commands: &[(String, Option<usize>)]) -> Column {
+    let version = black_box(VERSION);
+    let mut stamped = Column { bytes: vec![], ends: vec![], present: values.present.clone() };
+    for (row, (command, number)) in commands.iter().enumerate() {
+        let id = number.unwrap_or(0);
+        match command.as_str() {
+            "stamp" if version.starts_with("VERSION-BAD") && id % 100 == 0 => panic!("a bad version"),
+            "stamp" => stamped.bytes.extend_from_slice(format!(r#"{{"id":{id},"version":"{version}"}}"#).as_bytes()),
+            _ => stamped.bytes.extend_from_slice(get(values, row).unwrap_or_default()),
+        }
+        stamped.ends.push(stamped.bytes.len() as u32);
+    }
+    stamped
 }
 
 fn absent() -> Column {

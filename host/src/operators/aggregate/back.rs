@@ -7,9 +7,9 @@ use bytes::Bytes;
 use prometheus::{Gauge, IntCounter, IntGauge};
 use tokio::sync::oneshot;
 
-use super::Settings;
 use super::columns::with_columns;
 use super::guest::Guest;
+use super::{Replacement, Settings};
 use crate::batch::{Batch, BatchBuilder, Origin, Rejected};
 use crate::checkpoint::{Log, StepState};
 use crate::error::{Error, ErrorKind, Result};
@@ -106,6 +106,11 @@ impl Back {
             state,
             log,
         })
+    }
+
+    /// Goes on with other code, whose accumulators are of the same version.
+    pub fn replace(&mut self, new: Replacement) {
+        (self.emitter.settings, self.emitter.guest) = (new.settings, new.guest);
     }
 
     /// Adds fragments that came over the exchange.

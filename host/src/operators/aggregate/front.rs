@@ -7,9 +7,9 @@ use arrow_array::{Array, BinaryArray, UInt32Array};
 use hashbrown::HashTable;
 use prometheus::IntCounter;
 
-use super::Settings;
 use super::guest::Guest;
 use super::key::Keys;
+use super::{Replacement, Settings};
 use crate::batch::{Batch, Rejected, Route, take_binary};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics;
@@ -78,6 +78,11 @@ impl Front {
             rejected: metrics::STEP_REJECTED.with_label_values(&[&*settings.step, "refused"]),
             failed: metrics::STEP_REJECTED.with_label_values(&[&*settings.step, "failed"]),
         })
+    }
+
+    /// Goes on with other code.
+    pub fn replace(&mut self, new: Replacement) {
+        (self.settings, self.guest) = (new.settings, new.guest);
     }
 
     /// Makes fragments of a batch. Late rows and those that can't be taken go aside.

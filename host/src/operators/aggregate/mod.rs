@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 pub use back::{Back, Checkpointed};
 pub use front::{Front, Split};
+use guest::Guest;
 pub use key::Key;
 
 use crate::batch::Route;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub make: Arc<MakeAggregate>,
     /// What the guest may use.
     pub limits: Limits,
+    /// The version of the guest's accumulators.
+    pub state_version: u32,
     /// The pipeline's number of each route, in the order in which `configure` names them.
     pub routes: Vec<Route>,
     /// By what messages are put together.
@@ -47,6 +50,19 @@ pub struct Settings {
     pub columns: bool,
     /// Memory for state on one worker, in bytes.
     pub memory: usize,
+}
+
+/// Other code for one side of a keyed step, with an instance that is ready.
+pub struct Replacement {
+    settings: Settings,
+    guest: Guest,
+}
+
+impl Replacement {
+    /// Makes the instance.
+    pub fn new(settings: &Settings) -> Result<Replacement> {
+        Ok(Replacement { settings: settings.clone(), guest: Guest::new(settings)? })
+    }
 }
 
 impl Settings {

@@ -78,6 +78,7 @@ impl Aggregate for Sum {
 
 fn settings(version: u32) -> Settings {
     Settings {
+        state_version: 1,
         step: "sum".into(),
         digest: "none".into(),
         make: Arc::new(move || Ok(Box::new(Sum { version }))),

@@ -1,0 +1,293 @@
+//! The requests of the control API: one table of all, and what each does.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::StatusCode;
+use axum::routing::{MethodRouter, get, post};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+
+use super::Shared;
+use super::answers::{
+    CheckpointAnswer, EndingAnswer, Explanation, PartAnswer, PausedAnswer, PipelineAnswer, Refusal, StatusAnswer, StepAnswer,
+};
+use super::explain::{self, Facts};
+use crate::checkpoint::ModuleRef;
+use crate::metrics;
+use crate::pipeline::{Pipeline, StepPlan, Stop, Swapped};
+
+/// Bytes of a module that is uploaded.
+pub const MODULE_BYTES_MAX: usize = 64 << 20;
+/// Characters of the reason for a swap.
+const WHY_CHARS_MAX: usize = 500;
+
+/// One request: how it is routed and how it is described.
+pub struct Endpoint {
+    /// The name of the operation.
+    pub name: &'static str,
+    /// `GET` or `POST`.
+    pub method: &'static str,
+    /// The path.
+    pub path: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// What it takes in path and query.
+    pub parameters: &'static [Parameter],
+    /// What it takes as body.
+    pub body: Body,
+    /// The schema of its answer.
+    pub answer: fn(&mut SchemaGenerator) -> Schema,
+    /// What it does.
+    pub route: MethodRouter<Shared>,
+}
+
+/// A parameter.
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// It is part of the path.
+    pub required: bool,
+    /// What it means.
+    pub text: &'static str,
+}
+
+/// The body of a request.
+pub enum Body {
+    /// None.
+    Empty,
+    /// A WebAssembly module.
+    Module,
+}
+
+const STEP: Parameter = Parameter { name: "step", required: true, text: "The step's name, as in the pipeline file." };
+const WHY: Parameter = Parameter { name: "why", required: false, text: "The reason, for the history: up to 500 characters." };
+const TO: Parameter =
+    Parameter { name: "to", required: false, text: "Digest of one of the step's versions. Default: the one that ran before." };
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// All requests.
+pub fn all() -> Vec<Endpoint> {
+    let reads = |name, path, summary, parameters, answer, route| Endpoint {
+        name,
+        method: "GET",
+        path,
+        summary,
+        parameters,
+        body: Body::Empty,
+        answer,
+        route,
+    };
+    let does = |name, path, summary, parameters, answer, route| Endpoint {
+        name,
+        method: "POST",
+        path,
+        summary,
+        parameters,
+        body: Body::Empty,
+        answer,
+        route,
+    };
+    let (none, step): (&[Parameter], &[Parameter]) = (&[], &[STEP]);
+    vec![
+        reads("status", "/v1/status", "What the pipeline is doing.", none, schema::<StatusAnswer>, get(status)),
+        reads("pipeline", "/v1/pipeline", "The pipeline and its parts.", none, schema::<PipelineAnswer>, get(pipeline)),
+        reads("step", "/v1/steps/{step}", "A step and the versions that it has run.", step, schema::<StepAnswer>, get(one_step)),
+        reads(
+            "explain",
+            "/v1/explain",
+            "Why something is not moving, and what to do.",
+            none,
+            schema::<Explanation>,
+            get(explain),
+        ),
+        Endpoint {
+            body: Body::Module,
+            ..does(
+                "swap",
+                "/v1/steps/{step}/swap",
+                "Runs another module from one barrier on. Answered when the manifest that names it is committed; a refusal has changed nothing.",
+                &[STEP, WHY],
+                schema::<Swapped>,
+                post(swap).layer(DefaultBodyLimit::max(MODULE_BYTES_MAX)),
+            )
+        },
+        does(
+            "rollback",
+            "/v1/steps/{step}/rollback",
+            "Runs a module again that the step ran before.",
+            &[STEP, TO, WHY],
+            schema::<Swapped>,
+            post(roll_back),
+        ),
+        does(
+            "pause",
+            "/v1/pause",
+            "Has sources read no more. Not kept over a restart.",
+            none,
+            schema::<PausedAnswer>,
+            post(pause),
+        ),
+        does("resume", "/v1/resume", "Has sources read again.", none, schema::<PausedAnswer>, post(resume)),
+        does(
+            "checkpoint",
+            "/v1/checkpoint",
+            "Ends the epoch now; answered when it is visible in the sinks.",
+            none,
+            schema::<CheckpointAnswer>,
+            post(checkpoint),
+        ),
+        does(
+            "drain",
+            "/v1/drain",
+            "Reads no more, fires all windows, commits, and marks the log as finished.",
+            none,
+            schema::<EndingAnswer>,
+            post(drain),
+        ),
+        does("stop", "/v1/stop", "Stops at a barrier; the next start goes on.", none, schema::<EndingAnswer>, post(stop)),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Reason {
+    why: Option<String>,
+    to: Option<String>,
+}
+
+impl Reason {
+    fn why(&self, done: &str) -> Result<String, Refusal> {
+        match &self.why {
+            None => Ok(format!("{done} by request")),
+            Some(why) if why.chars().count() > WHY_CHARS_MAX => {
+                Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("`why` has more than {WHY_CHARS_MAX} characters")))
+            }
+            Some(why) => Ok(format!("{done}: {why}")),
+        }
+    }
+}
+
+async fn status(State(shared): State<Shared>) -> Json<StatusAnswer> {
+    let status = &shared.status;
+    let (phase, since) = status.phase();
+    Json(StatusAnswer {
+        phase,
+        phase_seconds: since.as_secs_f64(),
+        paused: shared.handle.is_paused(),
+        waits_for: status.waits_for(),
+        watermarks_wait_for: status.watermarks_wait_for(),
+        summary: status.summary(),
+    })
+}
+
+async fn pipeline(State(shared): State<Shared>) -> Json<PipelineAnswer> {
+    let of = &shared.pipeline;
+    let part = |name: &str, kind: &str, events: u64| PartAnswer { name: name.to_string(), kind: kind.to_string(), events };
+    let read = |name: &str| metrics::SOURCE_EVENTS.with_label_values(&[name]).get();
+    let written = |name: &str| metrics::SINK_EVENTS.with_label_values(&[name]).get();
+    Json(PipelineAnswer {
+        pipeline: of.name.clone(),
+        task: of.task,
+        tasks: of.tasks,
+        workers: of.workers,
+        interval_ms: of.interval.as_millis() as u64,
+        sources: of.sources.iter().map(|s| part(&s.name, s.connector.kind(), read(&s.name))).collect(),
+        steps: of.steps.iter().map(|step| describe(&shared, step)).collect(),
+        sinks: of.sinks.iter().map(|s| part(&s.name, s.connector.kind(), written(&s.name))).collect(),
+    })
+}
+
+fn describe(shared: &Shared, step: &StepPlan) -> StepAnswer {
+    let runs: Option<ModuleRef> = shared.status.modules().remove(&*step.name);
+    let label = [&*step.name];
+    let rejected = |cause: &str| metrics::STEP_REJECTED.with_label_values(&[&*step.name, cause]).get();
+    StepAnswer {
+        name: step.name.to_string(),
+        world: step.module.as_ref().map(|module| module.facts().world),
+        configured: runs.as_ref().map(|module| module.configured.clone()),
+        running: runs.as_ref().map(|module| module.running.clone()),
+        versions: runs.map(|module| module.versions).unwrap_or_default(),
+        events_in: metrics::STEP_EVENTS_IN.with_label_values(&label).get(),
+        events_out: metrics::STEP_EVENTS_OUT.with_label_values(&label).get(),
+        filtered: metrics::STEP_FILTERED.with_label_values(&label).get(),
+        refused: rejected("refused"),
+        failed: rejected("failed"),
+        memory_bytes: metrics::GUEST_MEMORY.with_label_values(&label).get().max(0) as u64,
+    }
+}
+
+fn find<'a>(pipeline: &'a Pipeline, name: &str) -> Result<&'a StepPlan, Refusal> {
+    let known = || pipeline.steps.iter().map(|step| &*step.name).collect::<Vec<_>>().join(", ");
+    let missing = || Refusal::new(StatusCode::NOT_FOUND, format!("no such step; the pipeline has: {}", known()));
+    pipeline.steps.iter().find(|step| *step.name == *name).ok_or_else(missing)
+}
+
+async fn one_step(State(shared): State<Shared>, Path(step): Path<String>) -> Answer<StepAnswer> {
+    Ok(Json(describe(&shared, find(&shared.pipeline, &step)?)))
+}
+
+async fn explain(State(shared): State<Shared>) -> Json<Explanation> {
+    Json(explain::explain(&Facts::of(&shared.status, shared.handle.is_paused())))
+}
+
+async fn swap(
+    State(shared): State<Shared>,
+    Path(step): Path<String>,
+    Query(reason): Query<Reason>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Swapped> {
+    find(&shared.pipeline, &step)?;
+    let why = reason.why("swapped")?;
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the module is larger than {MODULE_BYTES_MAX} bytes"))
+        }
+        status => Refusal::new(status, rejection.body_text()),
+    })?;
+    Ok(Json(shared.handle.swap(&shared.pipeline, &step, body, why).await?))
+}
+
+async fn roll_back(State(shared): State<Shared>, Path(step): Path<String>, Query(reason): Query<Reason>) -> Answer<Swapped> {
+    find(&shared.pipeline, &step)?;
+    let why = reason.why("rolled back")?;
+    let module = shared.status.modules().remove(&step);
+    let to = module.and_then(|module| {
+        let known = |digest: &String| module.versions.iter().any(|version| version.digest == *digest);
+        match reason.to {
+            Some(to) => Some(to).filter(known),
+            None => module.versions.iter().rev().find(|version| version.digest != module.running).map(|v| v.digest.clone()),
+        }
+    });
+    let to = to.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the step has run no such version: nothing to go back to"))?;
+    Ok(Json(shared.handle.roll_back(&shared.pipeline, &step, &to, why).await?))
+}
+
+async fn pause(State(shared): State<Shared>) -> Json<PausedAnswer> {
+    shared.handle.pause(true);
+    Json(PausedAnswer { paused: true })
+}
+
+async fn resume(State(shared): State<Shared>) -> Json<PausedAnswer> {
+    shared.handle.pause(false);
+    Json(PausedAnswer { paused: false })
+}
+
+async fn checkpoint(State(shared): State<Shared>) -> Answer<CheckpointAnswer> {
+    Ok(Json(CheckpointAnswer { epoch: shared.handle.checkpoint().await? }))
+}
+
+async fn drain(State(shared): State<Shared>) -> Json<EndingAnswer> {
+    shared.handle.stop(Stop::Drain);
+    Json(EndingAnswer { ending: "drain".to_string() })
+}
+
+async fn stop(State(shared): State<Shared>) -> Json<EndingAnswer> {
+    shared.handle.stop(Stop::AtBarrier);
+    Json(EndingAnswer { ending: "stop".to_string() })
+}
