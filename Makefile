@@ -50,6 +50,7 @@ prove: test ## Run every test at its full size: more seeds, more rows, more kill
 bench: build udfs ## Measure throughput and cost on this machine. BENCH="--rows 5000000 mask" chooses.
 	tests/bench/main-job $(WEIR)
 	tests/bench/run $(WEIR) $(BENCH)
+	tests/bench/swaps.py $(WEIR) rust=target/udfs/passthrough.wasm $(if $(wildcard target/udfs/js_passthrough.wasm),js=target/udfs/js_passthrough.wasm)
 
 .PHONY: bench-parts
 bench-parts: build udfs need-bench ## Measure the parts of the data path and compare their instruction counts with the baseline.

@@ -10,6 +10,7 @@ use super::build::{Pipeline, StepPlan};
 use super::lineup::{Lineup, kept_module};
 use crate::error::{Error, Result};
 use crate::swap::Swap;
+use crate::wasm::beside;
 
 /// What a person or signal asks of a running pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,11 +119,12 @@ impl Handle {
             return Err(Error::transient("another swap is under way: try again when it is done").with("step", step));
         };
         let (of, name) = (pipeline.clone(), step.to_string());
-        let made = tokio::task::spawn_blocking(move || {
+        let made = move || {
             let plan = of.plan_with(&name, &bytes)?;
             let swap = plan.swap(of.workers)?;
             Ok((plan, Arc::new(swap)))
-        });
+        };
+        let made = tokio::task::spawn_blocking(move || beside(made));
         let made = made.await.map_err(|e| Error::bug("the preparation of a swap ended abruptly").because(e))?;
         let refuse = |e: Error| Error::new(e.kind(), "the swap is refused").with("step", step).because(e);
         let (plan, swap) = made.map_err(refuse)?;

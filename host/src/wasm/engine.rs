@@ -69,6 +69,19 @@ impl Engine {
     }
 }
 
+/// What a thread of lower priority adds to its niceness: beside busy workers it gets about a tenth of a core.
+const BESIDE_NICENESS: i32 = 10;
+
+/// Does something beside the data path, above all compiling: on threads of their own, which workers go before.
+pub fn beside<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let threads = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("weir-beside-{n}")).start_handler(|_| {
+        // On Linux niceness is a thread's own. Where it can't be had the work is done all the same.
+        let _ = rustix::process::nice(BESIDE_NICENESS);
+    });
+    // What is compiled in parallel stays on the threads of the pool that it is called in.
+    threads.build().map_err(|e| Error::transient("cannot start threads for compiling").because(e))?.install(work)
+}
+
 /// Ticks until the engine is gone.
 fn start_ticker(engine: &wasmtime::Engine) -> Result<()> {
     let weak = engine.weak();

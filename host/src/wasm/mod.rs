@@ -9,7 +9,7 @@ mod module;
 mod preview1;
 mod v1;
 
-pub use engine::Engine;
+pub use engine::{Engine, beside};
 pub use instance::{Accumulated, Aggregator, Grants, Instance, Outcome, Panes};
 pub use limits::Limits;
 pub use module::{Module, World, digest};
