@@ -19,4 +19,5 @@ mod simulation;
 mod swaps;
 mod tables;
 mod tidy;
+mod trials;
 mod windows;

@@ -9,64 +9,9 @@ use weir::wasm::digest;
 
 use crate::harness::kafka::{Record, broker};
 use crate::harness::trial::Place;
-use crate::harness::versions::{Known, Steered, manifest, remarked};
+use crate::harness::versions::{Known, OUT, Steered, each_once_by_its_version, manifest, numbers, remarked, rows, stamping};
 use crate::harness::weir::{Job, wait_for};
 use crate::harness::{guest, scaled};
-
-/// A pipeline with the step `stamp`, whose module lies in the job's folder.
-fn stamping(name: &str, interval: &str, source: &str, sinks: &str, known: &mut Known) -> Job {
-    let job = Job::new(&format!(
-        "
-pipeline: {name}
-workers: 2
-checkpoint: {{store: ./state, interval: {interval}}}
-sources: [{source}]
-steps: [{{name: stamp, transform: stamp.wasm, grants: [log]}}]
-sinks:
-{sinks}
-  - file: {{name: dead, path: dead.jsonl, from: dead_letter}}
-"
-    ));
-    job.write("stamp.wasm", known.make("first"));
-    job
-}
-
-/// Numbered messages, endless unless `extra` says otherwise.
-fn numbers(extra: &str) -> String {
-    format!("generator: {{name: numbers, template: '\"stamp {{{{index()}}}}\"', partitions: 4, {extra}}}")
-}
-
-const OUT: &str = "  - file: {name: out, path: 'out-{epoch}.jsonl'}";
-
-/// The rows of all epochs' files: epoch, id, version.
-fn rows(job: &Job) -> Vec<(u64, u64, String)> {
-    let mut rows = Vec::new();
-    for entry in std::fs::read_dir(job.folder.path()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let Some(epoch) = name.strip_prefix("out-").and_then(|rest| rest.strip_suffix(".jsonl")) else { continue };
-        for line in job.read(&name).lines() {
-            let row: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{name}: {e}: {line}"));
-            rows.push((epoch.parse().unwrap(), row["id"].as_u64().unwrap(), row["version"].as_str().unwrap().to_string()));
-        }
-    }
-    rows
-}
-
-/// Asserts that each number below `count` is there once, made by the version that the log says ran in its epoch.
-/// The versions that made any.
-fn each_once_by_its_version(job: &Job, pipeline: &str, count: u64, known: &Known) -> BTreeSet<String> {
-    let rows = rows(job);
-    let ids: BTreeSet<u64> = rows.iter().map(|(_, id, _)| *id).collect();
-    assert_eq!((rows.len() as u64, ids.len() as u64), (count, count), "rows and different rows");
-    assert_eq!(ids.last(), Some(&(count - 1)));
-    let versions = manifest(job, pipeline).modules["stamp"].versions.clone();
-    for (epoch, id, version) in &rows {
-        let ran = versions.iter().rev().find(|version| version.since_epoch <= *epoch).unwrap();
-        assert_eq!(version, known.stamp(&ran.digest), "row {id} of epoch {epoch}");
-    }
-    assert!(!job.path("dead.jsonl").exists() || job.read("dead.jsonl").is_empty());
-    rows.into_iter().map(|(_, _, version)| version).collect()
-}
 
 #[test]
 fn many_swaps_in_a_row_under_load_lose_nothing_and_each_snapshot_names_the_version_of_its_rows() {

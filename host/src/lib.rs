@@ -34,6 +34,7 @@ pub mod sources;
 // Layer 4: the running loop.
 pub mod exchange;
 pub mod swap;
+pub mod tap;
 pub mod waits;
 pub mod worker;
 

@@ -70,6 +70,8 @@ metrics! {
     STEP_FILTERED: IntCounterVec = counter("weir_step_filtered_events_total", "Messages that the step dropped on purpose.", ["step"]);
     STEP_LATE: IntCounterVec = counter("weir_step_late_events_total", "Messages that came after their windows were closed.", ["step"]);
     STEP_SWAPS: IntCounterVec = counter("weir_step_swaps_total", "Times that another module took over.", ["step"]);
+    STEP_ROLLBACKS: IntCounterVec = counter("weir_step_rollbacks_total", "Times that a module was rolled back by itself, by cause.", ["step", "cause"]);
+    SHADOW_EVENTS: IntCounterVec = counter("weir_shadow_events_total", "Messages that a module was tried on beside the running one, compared and differing.", ["step", "outcome"]);
     STEP_PANES: IntCounterVec = counter("weir_step_panes_total", "Firings of windows.", ["step"]);
     STEP_WATERMARK: GaugeVec = moment("weir_step_watermark_seconds", "Up to where windows have fired: seconds since the Unix epoch.", ["step", "worker"]);
     STATE_BYTES: IntGaugeVec = gauge("weir_step_state_bytes", "Memory of the step's state.", ["step", "worker"]);

@@ -22,6 +22,7 @@ use crate::operators::event_time::EventTime;
 use crate::sink::{Distribution, Epoch, Prepared, Writer};
 use crate::source::Position;
 use crate::swap::Swap;
+use crate::tap::Tap;
 use crate::waits::Waits;
 use crate::watermark::{Clocks, Held};
 
@@ -85,6 +86,8 @@ pub struct Step {
     pub name: Arc<str>,
     /// Its code.
     pub operator: Box<dyn Operator>,
+    /// Where copies of what goes in can be had.
+    pub tap: Arc<Tap>,
 }
 
 /// Steps between two exchanges, on one worker.
@@ -381,6 +384,7 @@ impl Stage {
         for step in &mut self.steps {
             let mut cx = Context::default();
             for batch in main.drain(..) {
+                step.tap.offer(&batch);
                 step.operator
                     .process(batch, &mut cx)
                     .map_err(|e| Error::new(e.kind(), "a step failed").with("step", &step.name).because(e))?;

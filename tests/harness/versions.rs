@@ -1,6 +1,6 @@
 //! Versions of one guest that stamp themselves on every row, and a running pipeline that is told to change between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use weir::checkpoint::{LogStore, Manifest};
@@ -107,4 +107,70 @@ impl Known {
     pub fn stamp(&self, digest: &str) -> &str {
         self.0.get(digest).map_or("a module that nobody made", String::as_str)
     }
+}
+
+/// A pipeline with the step `stamp`, whose module lies in the job's folder.
+pub fn stamping(name: &str, interval: &str, source: &str, sinks: &str, known: &mut Known) -> Job {
+    let job = Job::new(&format!(
+        "
+pipeline: {name}
+workers: 2
+checkpoint: {{store: ./state, interval: {interval}}}
+sources: [{source}]
+steps: [{{name: stamp, transform: stamp.wasm, grants: [log]}}]
+sinks:
+{sinks}
+  - file: {{name: dead, path: dead.jsonl, from: dead_letter}}
+"
+    ));
+    job.write("stamp.wasm", known.make("first"));
+    job
+}
+
+/// Numbered messages, endless unless `extra` says otherwise.
+pub fn numbers(extra: &str) -> String {
+    format!("generator: {{name: numbers, template: '\"stamp {{{{index()}}}}\"', partitions: 4, {extra}}}")
+}
+
+/// A file for each epoch.
+pub const OUT: &str = "  - file: {name: out, path: 'out-{epoch}.jsonl'}";
+
+/// The rows of all epochs' files: epoch, id, version.
+pub fn rows(job: &Job) -> Vec<(u64, u64, String)> {
+    let mut rows = Vec::new();
+    for entry in std::fs::read_dir(job.folder.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(epoch) = name.strip_prefix("out-").and_then(|rest| rest.strip_suffix(".jsonl")) else { continue };
+        for line in job.read(&name).lines() {
+            let row: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{name}: {e}: {line}"));
+            rows.push((epoch.parse().unwrap(), row["id"].as_u64().unwrap(), row["version"].as_str().unwrap().to_string()));
+        }
+    }
+    rows
+}
+
+/// Asserts that no number is left out: the generator deals them to four partitions in turn, and an endless one may have
+/// been stopped at another place in each.
+pub fn none_left_out(ids: &BTreeSet<u64>) {
+    for partition in 0..4 {
+        let of_partition: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == partition).collect();
+        let wanted: Vec<u64> = (0..of_partition.len() as u64).map(|n| n * 4 + partition).collect();
+        assert_eq!(of_partition, wanted, "partition {partition}");
+    }
+}
+
+/// Asserts that each of `count` numbers is there once, made by the version that the log says ran in its epoch.
+/// The versions that made any.
+pub fn each_once_by_its_version(job: &Job, pipeline: &str, count: u64, known: &Known) -> BTreeSet<String> {
+    let rows = rows(job);
+    let ids: BTreeSet<u64> = rows.iter().map(|(_, id, _)| *id).collect();
+    assert_eq!((rows.len() as u64, ids.len() as u64), (count, count), "rows and different rows");
+    none_left_out(&ids);
+    let versions = manifest(job, pipeline).modules["stamp"].versions.clone();
+    for (epoch, id, version) in &rows {
+        let ran = versions.iter().rev().find(|version| version.since_epoch <= *epoch).unwrap();
+        assert_eq!(version, known.stamp(&ran.digest), "row {id} of epoch {epoch}");
+    }
+    assert!(!job.path("dead.jsonl").exists() || job.read("dead.jsonl").is_empty());
+    rows.into_iter().map(|(_, _, version)| version).collect()
 }

@@ -36,6 +36,7 @@ const EXAMPLES: &str = "Examples:
   weir udf inspect mask.wasm                    world, contract, digest, imports, size
   weir run pipeline.yaml --listen 127.0.0.1:9100
   weir swap mask new.wasm --why 'hash emails'   replace the module of the running step
+  weir shadow mask new.wasm                     compare it with what runs, first
   weir explain                                  why it does not move
 
 Exit codes: 0 done, 1 failed, 2 bad configuration, 3 another process runs this pipeline.";
@@ -65,6 +66,8 @@ enum Command {
     Explain(remote::PlainArgs),
     /// Have a step run another module, from one barrier on.
     Swap(remote::SwapArgs),
+    /// Try a module beside the running one, on copies of live messages.
+    Shadow(remote::ShadowArgs),
     /// Have a step run a module again that it ran before.
     Rollback(remote::RollbackArgs),
     /// Have sources read no more, until `resume` or a restart.
@@ -147,6 +150,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Status(args) => runtime()?.block_on(remote::status(args)),
         Command::Explain(args) => runtime()?.block_on(remote::explain(args)),
         Command::Swap(args) => runtime()?.block_on(remote::swap(args)),
+        Command::Shadow(args) => runtime()?.block_on(remote::shadow(args)),
         Command::Rollback(args) => runtime()?.block_on(remote::roll_back(args)),
         Command::Pause(args) => runtime()?.block_on(remote::ask(args, "pause")),
         Command::Resume(args) => runtime()?.block_on(remote::ask(args, "resume")),

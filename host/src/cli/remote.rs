@@ -1,6 +1,6 @@
 //! Commands that speak to a running pipeline over its control API.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use reqwest::Method;
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::control;
 use crate::error::{Error, Result};
+use crate::units::Span;
 
 /// Which running pipeline.
 #[derive(Args)]
@@ -45,6 +46,41 @@ pub struct SwapArgs {
     /// The new module: a component or a core module.
     module: PathBuf,
     /// The reason, for the history.
+    #[arg(long)]
+    why: Option<String>,
+    /// For so long it is rolled back by itself when it does badly; `0s` is never. Default: 1m.
+    #[arg(long, value_name = "TIME")]
+    watch: Option<Span>,
+    /// Part of the messages, of 1, that may make it fail. Default: 0.001.
+    #[arg(long, value_name = "PART")]
+    max_failed: Option<f64>,
+    /// Part of the messages, of 1, that it may refuse beyond what the module before did. Default: 0.1.
+    #[arg(long, value_name = "PART")]
+    max_refused: Option<f64>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What `weir shadow` takes.
+#[derive(Args)]
+pub struct ShadowArgs {
+    /// The step, as the pipeline file names it.
+    step: String,
+    /// The module to try.
+    module: PathBuf,
+    /// Ends after so many messages.
+    #[arg(long, default_value = "10000")]
+    messages: u64,
+    /// Or after so long, at most an hour.
+    #[arg(long = "for", value_name = "TIME", default_value = "1m")]
+    time: Span,
+    /// Of 1: the part of the batches that is looked at.
+    #[arg(long, value_name = "PART", default_value = "1")]
+    share: f64,
+    /// Swaps it in at once where all of this holds, as in `differing<=0.01,failed<=0,refused<=0,cpu<=1.5,memory<=2`.
+    #[arg(long, value_name = "CONDITIONS")]
+    promote_if: Option<String>,
+    /// The reason, for the history, if it is swapped in.
     #[arg(long)]
     why: Option<String>,
     #[command(flatten)]
@@ -121,11 +157,66 @@ fn short(digest: &Value) -> String {
 
 /// `weir swap`.
 pub async fn swap(args: SwapArgs) -> Result<()> {
-    let bytes = std::fs::read(&args.module)
-        .map_err(|e| Error::config("cannot read the module").with("path", args.module.display()).because(e))?;
     let path = ["steps", args.step.as_str(), "swap"];
-    let answer = args.remote.request(Method::POST, &path, &[("why", &args.why)], bytes).await?;
+    let query = [
+        ("why", &args.why),
+        ("watch_seconds", &args.watch.map(|time| time.0.as_secs().to_string())),
+        ("max_failed", &args.max_failed.map(|part| part.to_string())),
+        ("max_refused", &args.max_refused.map(|part| part.to_string())),
+    ];
+    let answer = args.remote.request(Method::POST, &path, &query, read(&args.module)?).await?;
     args.remote.print(&answer, swapped);
+    Ok(())
+}
+
+fn read(module: &Path) -> Result<Vec<u8>> {
+    std::fs::read(module).map_err(|e| Error::config("cannot read the module").with("path", module.display()).because(e))
+}
+
+/// `weir shadow`.
+pub async fn shadow(args: ShadowArgs) -> Result<()> {
+    let path = ["steps", args.step.as_str(), "shadow"];
+    let query = [
+        ("messages", &Some(args.messages.to_string())),
+        ("seconds", &Some(args.time.0.as_secs().to_string())),
+        ("share", &Some(args.share.to_string())),
+        ("promote_if", &args.promote_if),
+        ("why", &args.why),
+    ];
+    let answer = args.remote.request(Method::POST, &path, &query, read(&args.module)?).await?;
+    args.remote.print(&answer, |answer| {
+        let mut text = format!(
+            "{} messages in {:.1} s, {} of them with another outcome",
+            plain(&answer["messages"]),
+            answer["seconds"].as_f64().unwrap_or_default(),
+            plain(&answer["differing"]),
+        );
+        for side in ["running", "candidate"] {
+            let found = &answer[side];
+            text.push_str(&format!(
+                "\n{side:<10}{}  {} rows, {} refused, {} failed, {:.0} ns of CPU a message, {:.1} MiB",
+                short(&found["module"]),
+                plain(&found["rows"]),
+                plain(&found["refused"]),
+                plain(&found["failed"]),
+                found["cpu_ns_per_message"].as_f64().unwrap_or_default(),
+                found["memory_bytes_max"].as_f64().unwrap_or_default() / f64::from(1 << 20),
+            ));
+        }
+        for sample in answer["samples"].as_array().into_iter().flatten() {
+            text.push_str(&format!("\npartition {} offset {}", plain(&sample["partition"]), plain(&sample["offset"])));
+            for part in ["input", "running", "candidate"] {
+                text.push_str(&format!("\n  {part:<10}{}", plain(&sample[part]).replace('\n', "\n            ")));
+            }
+        }
+        for objection in answer["objections"].as_array().into_iter().flatten() {
+            text.push_str(&format!("\nnot promoted: {}", plain(objection)));
+        }
+        if answer["promoted"].is_object() {
+            text.push_str(&format!("\n{}", swapped(&answer["promoted"])));
+        }
+        text
+    });
     Ok(())
 }
 

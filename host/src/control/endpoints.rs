@@ -1,8 +1,10 @@
 //! The requests of the control API: one table of all, and what each does.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{MethodRouter, get, post};
@@ -16,7 +18,7 @@ use super::answers::{
 use super::explain::{self, Facts};
 use crate::checkpoint::ModuleRef;
 use crate::metrics;
-use crate::pipeline::{Pipeline, StepPlan, Stop, Swapped};
+use crate::pipeline::{Conditions, Pipeline, ShadowReport, StepPlan, Stop, Swapped, Trial, WatchLimits, shadow};
 
 /// Bytes of a module that is uploaded.
 pub const MODULE_BYTES_MAX: usize = 64 << 20;
@@ -49,8 +51,18 @@ pub struct Parameter {
     pub name: &'static str,
     /// It is part of the path.
     pub required: bool,
+    /// Its type, in JSON Schema's word.
+    pub kind: &'static str,
     /// What it means.
     pub text: &'static str,
+}
+
+const fn text(name: &'static str, text: &'static str) -> Parameter {
+    Parameter { name, required: false, kind: "string", text }
+}
+
+const fn number(name: &'static str, text: &'static str) -> Parameter {
+    Parameter { name, required: false, kind: "number", text }
 }
 
 /// The body of a request.
@@ -61,10 +73,25 @@ pub enum Body {
     Module,
 }
 
-const STEP: Parameter = Parameter { name: "step", required: true, text: "The step's name, as in the pipeline file." };
-const WHY: Parameter = Parameter { name: "why", required: false, text: "The reason, for the history: up to 500 characters." };
-const TO: Parameter =
-    Parameter { name: "to", required: false, text: "Digest of one of the step's versions. Default: the one that ran before." };
+const STEP: Parameter =
+    Parameter { name: "step", required: true, kind: "string", text: "The step's name, as in the pipeline file." };
+const WHY: Parameter = text("why", "The reason, for the history: up to 500 characters.");
+const TO: Parameter = text("to", "Digest of one of the step's versions. Default: the one that ran before.");
+const SWAP: [Parameter; 5] = [
+    STEP,
+    WHY,
+    number("watch_seconds", "For so long the module is rolled back by itself when it does badly. Default: 60; 0: never."),
+    number("max_failed", "Part of the messages, of 1, that may make it fail. Default: 0.001."),
+    number("max_refused", "Part of the messages, of 1, that it may refuse beyond what the module before did. Default: 0.1."),
+];
+const SHADOW: [Parameter; 6] = [
+    STEP,
+    number("messages", "Ends after so many messages. Default: 10000."),
+    number("seconds", "Or after so long. Default: 60, at most 3600."),
+    number("share", "Of 1: the part of the batches that is looked at. Default: 1."),
+    text("promote_if", "Conditions under which it is swapped in at once, such as differing<=0,failed<=0,cpu<=1.5."),
+    WHY,
+];
 
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
@@ -113,9 +140,20 @@ pub fn all() -> Vec<Endpoint> {
                 "swap",
                 "/v1/steps/{step}/swap",
                 "Runs another module from one barrier on. Answered when the manifest that names it is committed; a refusal has changed nothing.",
-                &[STEP, WHY],
+                &SWAP,
                 schema::<Swapped>,
                 post(swap).layer(DefaultBodyLimit::max(MODULE_BYTES_MAX)),
+            )
+        },
+        Endpoint {
+            body: Body::Module,
+            ..does(
+                "shadow",
+                "/v1/steps/{step}/shadow",
+                "Tries a module beside the running one, on copies of live batches: what it makes of them is compared and thrown away.",
+                &SHADOW,
+                schema::<ShadowReport>,
+                post(try_beside).layer(DefaultBodyLimit::max(MODULE_BYTES_MAX)),
             )
         },
         does(
@@ -155,22 +193,40 @@ pub fn all() -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Deserialize)]
-struct Reason {
-    why: Option<String>,
-    to: Option<String>,
+/// The query of a request, where all is optional. What is no query is refused as everything else is.
+fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+    query.map(|Query(query)| query).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.body_text()))
 }
 
-impl Reason {
-    fn why(&self, done: &str) -> Result<String, Refusal> {
-        match &self.why {
-            None => Ok(format!("{done} by request")),
-            Some(why) if why.chars().count() > WHY_CHARS_MAX => {
-                Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("`why` has more than {WHY_CHARS_MAX} characters")))
-            }
-            Some(why) => Ok(format!("{done}: {why}")),
-        }
+fn wrong(error: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error)
+}
+
+/// The reason as the history has it.
+fn reason(done: &str, why: Option<String>) -> Result<String, Refusal> {
+    match why {
+        None => Ok(format!("{done} by request")),
+        Some(why) if why.chars().count() > WHY_CHARS_MAX => Err(wrong(format!("`why` has more than {WHY_CHARS_MAX} characters"))),
+        Some(why) => Ok(format!("{done}: {why}")),
     }
+}
+
+/// A part of 1.
+fn part(name: &str, given: Option<f64>, default: f64) -> Result<f64, Refusal> {
+    match given.unwrap_or(default) {
+        part if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err(wrong(format!("`{name}` is a part of 1, between 0 and 1"))),
+    }
+}
+
+/// The module that a request brings.
+fn module(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusal> {
+    body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the module is larger than {MODULE_BYTES_MAX} bytes"))
+        }
+        status => Refusal::new(status, rejection.body_text()),
+    })
 }
 
 async fn status(State(shared): State<Shared>) -> Json<StatusAnswer> {
@@ -236,30 +292,87 @@ async fn explain(State(shared): State<Shared>) -> Json<Explanation> {
     Json(explain::explain(&Facts::of(&shared.status, shared.handle.is_paused())))
 }
 
+#[derive(Deserialize)]
+struct SwapQuery {
+    why: Option<String>,
+    watch_seconds: Option<u64>,
+    max_failed: Option<f64>,
+    max_refused: Option<f64>,
+}
+
 async fn swap(
     State(shared): State<Shared>,
     Path(step): Path<String>,
-    Query(reason): Query<Reason>,
+    query: Result<Query<SwapQuery>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Swapped> {
     find(&shared.pipeline, &step)?;
-    let why = reason.why("swapped")?;
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the module is larger than {MODULE_BYTES_MAX} bytes"))
-        }
-        status => Refusal::new(status, rejection.body_text()),
-    })?;
-    Ok(Json(shared.handle.swap(&shared.pipeline, &step, body, why).await?))
+    let query = asked(query)?;
+    let why = reason("swapped", query.why)?;
+    let default = WatchLimits::default();
+    let limits = WatchLimits {
+        watch_seconds: query.watch_seconds.unwrap_or(default.watch_seconds),
+        failed: part("max_failed", query.max_failed, default.failed)?,
+        refused: part("max_refused", query.max_refused, default.refused)?,
+    };
+    let Shared { pipeline, status, handle } = &shared;
+    Ok(Json(handle.swap_watched(pipeline, status, &step, module(body)?, why, limits).await?))
 }
 
-async fn roll_back(State(shared): State<Shared>, Path(step): Path<String>, Query(reason): Query<Reason>) -> Answer<Swapped> {
+#[derive(Deserialize)]
+struct ShadowQuery {
+    messages: Option<u64>,
+    seconds: Option<u64>,
+    share: Option<f64>,
+    promote_if: Option<String>,
+    why: Option<String>,
+}
+
+async fn try_beside(
+    State(shared): State<Shared>,
+    Path(step): Path<String>,
+    query: Result<Query<ShadowQuery>, QueryRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<ShadowReport> {
     find(&shared.pipeline, &step)?;
-    let why = reason.why("rolled back")?;
+    let query = asked(query)?;
+    let why = reason("promoted after it was tried", query.why)?;
+    let conditions: Option<Conditions> = query.promote_if.map(|text| text.parse()).transpose()?;
+    let bytes = module(body)?;
+    let trial = Trial {
+        messages: query.messages.unwrap_or(10_000).max(1),
+        time: Duration::from_secs(query.seconds.unwrap_or(60).min(3600)),
+        share: part("share", query.share, 1.0)?,
+    };
+    let Shared { pipeline, status, handle } = &shared;
+    let mut report = shadow(pipeline, status, &step, &bytes, trial).await?;
+    if let Some(conditions) = conditions {
+        report.objections = conditions.objections(&report);
+        if report.objections.is_empty() {
+            report.promoted = Some(handle.swap_watched(pipeline, status, &step, bytes, why, WatchLimits::default()).await?);
+        }
+    }
+    Ok(Json(report))
+}
+
+#[derive(Deserialize)]
+struct RollbackQuery {
+    to: Option<String>,
+    why: Option<String>,
+}
+
+async fn roll_back(
+    State(shared): State<Shared>,
+    Path(step): Path<String>,
+    query: Result<Query<RollbackQuery>, QueryRejection>,
+) -> Answer<Swapped> {
+    find(&shared.pipeline, &step)?;
+    let query = asked(query)?;
+    let why = reason("rolled back", query.why)?;
     let module = shared.status.modules().remove(&step);
     let to = module.and_then(|module| {
         let known = |digest: &String| module.versions.iter().any(|version| version.digest == *digest);
-        match reason.to {
+        match query.to {
             Some(to) => Some(to).filter(known),
             None => module.versions.iter().rev().find(|version| version.digest != module.running).map(|v| v.digest.clone()),
         }

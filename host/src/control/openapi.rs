@@ -63,6 +63,6 @@ fn parameter(parameter: &Parameter) -> Value {
         "in": if in_path { "path" } else { "query" },
         "required": in_path,
         "description": parameter.text,
-        "schema": {"type": "string"},
+        "schema": {"type": parameter.kind},
     })
 }

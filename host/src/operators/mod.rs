@@ -3,5 +3,5 @@
 pub mod aggregate;
 pub mod event_time;
 mod routes;
-mod search;
+pub mod search;
 pub mod transform;

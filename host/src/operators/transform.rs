@@ -32,6 +32,14 @@ pub struct Settings {
     pub routes: Vec<Route>,
 }
 
+impl Settings {
+    /// A configured instance of the guest.
+    pub fn instance(&self) -> Result<Instance> {
+        Instance::new(&self.module, &self.limits, self.grants, &self.config, &self.step)
+            .map_err(|e| Error::new(e.kind(), "cannot start the step").with("step", &self.step).because(e))
+    }
+}
+
 /// The step on one worker, with its one instance.
 pub struct Transform {
     settings: Settings,
@@ -68,7 +76,7 @@ impl Transform {
             recycled: metrics::GUEST_INSTANCES.with_label_values(&labels("recycled")),
         };
         metrics::GUEST_INSTANCES.with_label_values(&labels("start")).inc();
-        let instance = Some(make(&settings)?);
+        let instance = Some(settings.instance()?);
         Ok(Transform { settings, instance, meters })
     }
 
@@ -78,7 +86,7 @@ impl Transform {
             Some(instance) => instance,
             None => {
                 self.meters.after_failure.inc();
-                make(&self.settings)?
+                self.settings.instance()?
             }
         };
         let began = Instant::now();
@@ -88,7 +96,7 @@ impl Transform {
         self.meters.memory.set(memory as i64);
         if memory > self.settings.limits.recycle.0 {
             self.meters.recycled.inc();
-            self.instance = Some(make(&self.settings)?);
+            self.instance = Some(self.settings.instance()?);
         } else {
             self.instance = Some(instance);
         }
@@ -124,11 +132,6 @@ impl Transform {
             }
         })
     }
-}
-
-fn make(settings: &Settings) -> Result<Instance> {
-    Instance::new(&settings.module, &settings.limits, settings.grants, &settings.config, &settings.step)
-        .map_err(|e| Error::new(e.kind(), "cannot start the step").with("step", &settings.step).because(e))
 }
 
 impl Operator for Transform {

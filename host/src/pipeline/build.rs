@@ -10,6 +10,7 @@ use super::spec::{Connector, Delivery, Spec, StepSpec, typed};
 use crate::batch::Route;
 use crate::checkpoint::LogStore;
 use crate::error::{Error, ErrorKind, Result};
+use crate::operator::Operator;
 use crate::operators::aggregate;
 use crate::operators::event_time::EventTime;
 use crate::operators::transform::{Settings, Transform};
@@ -18,6 +19,7 @@ use crate::sinks;
 use crate::source::SourceConnector;
 use crate::sources;
 use crate::swap::Swap;
+use crate::tap::Tap;
 use crate::wasm::{Engine, Grants, Instance, Module, World};
 
 /// A source by its name.
@@ -43,7 +45,7 @@ pub struct NamedSink {
 }
 
 /// Makes one operator for each worker.
-pub type MakeOperator = dyn Fn() -> Result<Box<dyn crate::operator::Operator>> + Send + Sync;
+pub type MakeOperator = dyn Fn() -> Result<Box<dyn Operator>> + Send + Sync;
 
 /// Finds the number of a route that a module names.
 pub(super) type FindRoute<'a> = dyn FnMut(&str) -> Result<Route> + 'a;
@@ -60,37 +62,47 @@ pub struct StepPlan {
     pub module: Option<Module>,
     /// What it is made of.
     pub make: Make,
+    /// Where copies of what goes into it can be had, whatever module it runs.
+    pub(super) tap: Arc<Tap>,
     code: Option<Arc<Code>>,
 }
 
 impl StepPlan {
     /// A step that is no guest.
     pub fn native(name: &str, make: Make) -> StepPlan {
-        StepPlan { name: name.into(), module: None, make, code: None }
+        StepPlan { name: name.into(), module: None, make, tap: Arc::default(), code: None }
     }
 
     /// A step that runs a module.
     pub(super) fn guest(name: Arc<str>, module: Module, code: Arc<Code>, find: &mut FindRoute<'_>) -> Result<StepPlan> {
         let make = code(&module, find)?;
-        Ok(StepPlan { name, module: Some(module), make, code: Some(code) })
+        Ok(StepPlan { name, module: Some(module), make, tap: Arc::default(), code: Some(code) })
     }
 
     /// Its keys and windows, where it has them.
     pub fn windows(&self) -> Option<&aggregate::Settings> {
         match &self.make {
             Make::Windows(settings) => Some(settings),
-            Make::Operator(_) => None,
+            Make::Operator(_) | Make::Transform(_) => None,
         }
     }
 
     /// Instances for all places that run the step.
     pub(super) fn swap(&self, workers: u32) -> Result<Swap> {
+        if let Some(settings) = self.windows() {
+            let guests = (0..2 * workers).map(|_| aggregate::Replacement::new(settings)).collect::<Result<_>>()?;
+            return Ok(Swap::of_guests(self.name.clone(), guests));
+        }
+        let operators = (0..workers).map(|_| self.operator()).collect::<Result<Vec<_>>>()?;
+        Ok(Swap::of_operators(self.name.clone(), operators.into_iter().flatten().collect()))
+    }
+
+    /// The step for a worker. `None`: it has keys and windows, which lie over the workers.
+    pub(super) fn operator(&self) -> Result<Option<Box<dyn Operator>>> {
         Ok(match &self.make {
-            Make::Operator(make) => Swap::of_operators(self.name.clone(), (0..workers).map(|_| make()).collect::<Result<_>>()?),
-            Make::Windows(settings) => {
-                let guests = (0..2 * workers).map(|_| aggregate::Replacement::new(settings)).collect::<Result<_>>()?;
-                Swap::of_guests(self.name.clone(), guests)
-            }
+            Make::Operator(make) => Some(make()?),
+            Make::Transform(settings) => Some(Box::new(Transform::new((**settings).clone())?)),
+            Make::Windows(_) => None,
         })
     }
 }
@@ -100,6 +112,8 @@ impl StepPlan {
 pub enum Make {
     /// Makes the step for a worker.
     Operator(Arc<MakeOperator>),
+    /// A guest that turns messages into messages.
+    Transform(Box<Settings>),
     /// Keys and windows, over the workers.
     Windows(Box<aggregate::Settings>),
 }
@@ -201,7 +215,9 @@ impl Pipeline {
         let (Some(module), Some(code)) = (&plan.module, &plan.code) else {
             return Err(Error::config("the step runs no module").with("step", step));
         };
-        StepPlan::guest(plan.name.clone(), module.sibling(bytes)?, code.clone(), &mut |route| self.routes.known(route))
+        let made =
+            StepPlan::guest(plan.name.clone(), module.sibling(bytes)?, code.clone(), &mut |route| self.routes.known(route))?;
+        Ok(StepPlan { tap: plan.tap.clone(), ..made })
     }
 
     /// Looks whether every source and sink can be used, changing nothing.
@@ -342,8 +358,7 @@ fn transform(step: &StepSpec, engine: &Engine, routes: &mut Routes) -> Result<St
         let probe = Instance::new(module, &limits, grants, &config, &of).map_err(|e| e.as_kind(ErrorKind::Config))?;
         let routes = probe.routes().iter().map(|route| find(route)).collect::<Result<Vec<_>>>()?;
         let settings = Settings { step: of.clone(), module: module.clone(), config: config.clone(), limits, grants, routes };
-        let make = move || Ok(Box::new(Transform::new(settings.clone())?) as Box<dyn crate::operator::Operator>);
-        Ok(Make::Operator(Arc::new(make)))
+        Ok(Make::Transform(Box::new(settings)))
     };
     let plan = StepPlan::guest(name, module, Arc::new(code), &mut |route| routes.number(route, &step.name));
     plan.map_err(|e| at(e.with("path", path)))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{Make, Pipeline, StepPlan};
+use super::build::{Pipeline, StepPlan};
 use crate::checkpoint::{Manifest, ModuleRef, Version};
 use crate::error::{Error, Result};
 use crate::operators::aggregate;
@@ -79,6 +79,18 @@ impl Lineup {
         self.steps.iter().find(|plan| *plan.name == *step)
     }
 
+    /// Has a step run a module again that it ran before, from the start on.
+    pub async fn go_back(&mut self, pipeline: &Pipeline, step: &str, version: Version) -> Result<()> {
+        let Some(plan) = self.steps.iter_mut().find(|plan| *plan.name == *step) else { return Ok(()) };
+        *plan = kept(pipeline, plan, &version.digest).await?;
+        plan.module.iter().for_each(|module| tracing::warn!(step, module = &**module.digest(), "going back: {}", version.why));
+        if let Some(of_step) = self.modules.get_mut(step) {
+            of_step.running.clone_from(&version.digest);
+            of_step.push(version);
+        }
+        Ok(())
+    }
+
     /// The modules as the manifest of an epoch names them, after which a step runs another one.
     pub fn with_next(&self, step: &str, version: Version) -> BTreeMap<String, ModuleRef> {
         let mut modules = self.modules.clone();
@@ -112,11 +124,11 @@ impl Lineup {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut behind = false;
         for step in &self.steps {
-            match &step.make {
-                Make::Windows(_) => behind = true,
-                Make::Operator(make) => {
+            match step.operator()? {
+                None => behind = true,
+                Some(operator) => {
                     let steps = if behind { &mut after } else { &mut before };
-                    steps.push(Step { name: step.name.clone(), operator: make()? });
+                    steps.push(Step { name: step.name.clone(), operator, tap: step.tap.clone() });
                 }
             }
         }

@@ -6,14 +6,18 @@ mod keyed;
 mod lineup;
 mod recover;
 mod run;
+mod shadow;
 mod source_task;
 mod spec;
 mod status;
 mod steer;
+mod watch;
 
 pub use build::{Make, NamedSink, NamedSource, Pipeline, Routes, StepPlan, engine, schema};
 pub use keyed::{EventTimeSpec, KeySpec, WindowSpec};
 pub use run::{Environment, Live, Outcome, run};
+pub use shadow::{Conditions, Report as ShadowReport, Trial, shadow};
 pub use spec::{Checkpoint, Delivery, Spec, StepSpec};
 pub use status::{Phase, SourceState, Status, Summary};
 pub use steer::{Handle, Steering, Stop, Swapped, steering};
+pub use watch::Limits as WatchLimits;

@@ -15,7 +15,7 @@ use super::build::{Pipeline, StepPlan};
 use super::recover::{Facts, Recovery, Start, at_sink, discard};
 use super::source_task::{Command, SourceTask};
 use super::status::{Phase, Status};
-use super::steer::{OpenSwap, Request, Steering, Stop, SwapRequest, Swapped};
+use super::steer::{OpenSwap, Request, Steering, Stop, SwapRequest, Swapped, Watched};
 use crate::checkpoint::{Claim, Clocks, Log, SinkWork, StepState, Version};
 use crate::crash;
 use crate::error::{Error, ErrorKind, Result};
@@ -121,7 +121,8 @@ pub async fn run(
             (failures, delay) = (0, BACKOFF_MIN);
         }
         failures += 1;
-        if error.kind() != ErrorKind::Transient || failures > pipeline.restarts || *steering.stop.borrow() == Stop::AtBarrier {
+        let may_pass = error.kind() == ErrorKind::Transient || steering.failed(&error);
+        if !may_pass || failures > pipeline.restarts || *steering.stop.borrow() == Stop::AtBarrier {
             status.enter(Phase::Ended);
             return Err(error);
         }
@@ -158,12 +159,13 @@ async fn attempt(
         known.insert(newest.attempt);
     }
     known.insert(id.clone());
-    let Some(start) = recovery.start().await? else {
+    let Some(mut start) = recovery.start().await? else {
         return Ok(Outcome::WasFinished);
     };
     known.insert(start.base.attempt.clone());
+    steering.go_back(&mut start.lineup, pipeline, start.next, env.now_ms()).await?;
     steering.settle(&start.lineup);
-    status.runs(start.lineup.modules());
+    status.runs(&start.lineup);
     tracing::info!(pipeline = pipeline.name, epoch = %start.base.epoch, workers = pipeline.workers, "running");
     let mut running = Running::open(&recovery, start, steering).await?;
     status.enter(Phase::Running);
@@ -399,7 +401,7 @@ impl Running {
 
     /// Looks whether a swap can be made now. One that can't, or that changes nothing, is answered at once.
     fn accept(&self, request: SwapRequest, steering: &mut Steering, now_ms: i64) -> Option<NextCode> {
-        let SwapRequest { plan, swap, why, answer } = request;
+        let SwapRequest { plan, swap, why, watched, answer } = request;
         let known = self.start.lineup.modules().get(&*plan.name);
         let (Some(known), Some(module)) = (known, &plan.module) else {
             let _ = answer.send(Err(Error::bug("a swap of a step that runs no module").with("step", &plan.name)));
@@ -429,6 +431,7 @@ impl Running {
             return None;
         }
         let version = Version { digest: outcome.module.clone(), since_epoch, at_ms: now_ms, why };
+        steering.watched = Some(Watched { swapped: outcome.clone(), until: Instant::now() + watched });
         steering.open = Some(OpenSwap { outcome, answer });
         Some(NextCode { plan, swap, version })
     }
@@ -513,7 +516,7 @@ impl Running {
             tracing::info!(step = %plan.name, module = modules[&*plan.name].next(), since_epoch = epoch.next().0, "swapped");
             metrics::STEP_SWAPS.with_label_values(&[&*plan.name]).inc();
             self.start.lineup.replace(plan, modules);
-            recovery.status.runs(self.start.lineup.modules());
+            recovery.status.runs(&self.start.lineup);
         }
         Ok(true)
     }

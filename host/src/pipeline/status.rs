@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::build::StepPlan;
+use super::lineup::Lineup;
 use crate::checkpoint::ModuleRef;
 use crate::metrics::{self, Latency, Percentiles};
 use crate::sink::{Committed, Epoch};
@@ -66,7 +68,7 @@ pub struct Status {
     bytes_in: AtomicU64,
     sources: Mutex<Vec<(String, Arc<AtomicU8>)>>,
     waits: Mutex<Arc<Waits>>,
-    modules: Mutex<BTreeMap<String, ModuleRef>>,
+    lineup: Mutex<Option<Lineup>>,
     /// From a message's arrival to its being handed to a sink.
     pub handed: Arc<Latency>,
 }
@@ -155,7 +157,7 @@ impl Status {
             bytes_in: AtomicU64::new(0),
             sources: Mutex::new(Vec::new()),
             waits: Mutex::new(Arc::new(Waits::new(0))),
-            modules: Mutex::default(),
+            lineup: Mutex::default(),
             handed: Arc::default(),
         }
     }
@@ -208,13 +210,19 @@ impl Status {
     }
 
     /// Notes which module each step runs.
-    pub fn runs(&self, modules: &BTreeMap<String, ModuleRef>) {
-        self.modules.lock().unwrap_or_else(PoisonError::into_inner).clone_from(modules);
+    pub(super) fn runs(&self, lineup: &Lineup) {
+        *self.lineup.lock().unwrap_or_else(PoisonError::into_inner) = Some(lineup.clone());
+    }
+
+    /// A step as it runs, once the pipeline has started.
+    pub(super) fn plan(&self, step: &str) -> Option<StepPlan> {
+        self.lineup.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.plan(step).cloned()
     }
 
     /// Which module each step runs and has run, once the pipeline has started.
     pub fn modules(&self) -> BTreeMap<String, ModuleRef> {
-        self.modules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let lineup = self.lineup.lock().unwrap_or_else(PoisonError::into_inner);
+        lineup.as_ref().map(|lineup| lineup.modules().clone()).unwrap_or_default()
     }
 
     /// What each part of each source is doing.
