@@ -133,6 +133,7 @@ mod tests {
     #[test]
     fn what_the_service_would_refuse_is_refused_here_with_the_reason() {
         let keys = Keys { ordering: true, attribute: None };
+        let large = vec![0; 10_000_000];
         let refusal = |key, value, attributes: &[(&str, &[u8])]| one(key, value, attributes, &keys).unwrap_err();
         assert!(refusal(None, None, &[]).contains("a payload or an attribute"));
         assert!(refusal(None, Some(b""), &[]).contains("a payload or an attribute"));
@@ -142,7 +143,7 @@ mod tests {
         assert!(refusal(None, Some(b"v"), &[("a", &[0xff])]).contains("text in UTF-8"));
         assert!(refusal(None, Some(b"v"), &[("a", b"1"), ("a", b"2")]).contains("each attribute once: a"));
         assert!(refusal(None, Some(b"v"), &[("googclient", b"1")]).contains("are Google's"));
-        assert!(refusal(None, Some(&vec![0; 10_000_000]), &[]).contains("at most 10000000 bytes"));
+        assert!(refusal(None, Some(&large), &[]).contains("at most 10000000 bytes"));
         let names: Vec<String> = (0..101).map(|n| n.to_string()).collect();
         let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"1"[..])).collect();
         assert!(refusal(None, Some(b"v"), &many).contains("at most 100 attributes"));
