@@ -1,6 +1,7 @@
 //! The one test binary.
 mod bad_input;
 mod connectors;
+mod console;
 mod control;
 mod examples;
 mod fuzz;
@@ -9,6 +10,7 @@ mod harness;
 mod kafka_to_iceberg;
 mod kafka_to_kafka;
 mod languages;
+mod letters;
 mod manifests;
 mod metrics;
 mod object_stores;

@@ -66,6 +66,30 @@ impl LogStore {
         self.read(&format!("{pipeline}/modules/{digest}")).await
     }
 
+    /// The numbers of a pipeline's replays, ascending, and whether each is noted as done.
+    pub async fn replays(&self, pipeline: &str) -> Result<Vec<(u64, bool)>> {
+        let names = self.list(&format!("{pipeline}/replays")).await?;
+        let with = |ending| names.iter().filter_map(move |name| name.strip_suffix(ending)?.parse::<u64>().ok());
+        let done: BTreeSet<u64> = with(".done").collect();
+        let numbers: BTreeSet<u64> = with(".json").collect();
+        Ok(numbers.into_iter().map(|number| (number, done.contains(&number))).collect())
+    }
+
+    /// Notes that a replay is done: nothing of it is left to do, in any sink.
+    pub async fn end_replay(&self, pipeline: &str, number: u64) -> Result<()> {
+        self.create(&format!("{pipeline}/replays/{number:08}.done"), b"").await.map(drop)
+    }
+
+    /// Keeps what a replay is of under its number, unless that is taken.
+    pub async fn create_replay(&self, pipeline: &str, number: u64, bytes: &[u8]) -> Result<Created> {
+        self.create(&format!("{pipeline}/replays/{number:08}.json"), bytes).await
+    }
+
+    /// What a replay is of.
+    pub async fn replay(&self, pipeline: &str, number: u64) -> Result<Option<Bytes>> {
+        self.read(&format!("{pipeline}/replays/{number:08}.json")).await
+    }
+
     async fn create(&self, name: &str, bytes: &[u8]) -> Result<Created> {
         match &self.kind {
             Kind::Local(root) => {

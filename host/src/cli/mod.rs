@@ -1,5 +1,6 @@
 //! The command line. Exit codes are decided here only: 0 done, 1 failed, 2 bad configuration, 3 fenced.
 
+mod dlq;
 mod head;
 mod remote;
 mod run;
@@ -38,6 +39,8 @@ const EXAMPLES: &str = "Examples:
   weir swap mask new.wasm --why 'hash emails'   replace the module of the running step
   weir shadow mask new.wasm                     compare it with what runs, first
   weir explain                                  why it does not move
+  weir dlq list pipeline.yaml --since 2h        messages that could not be handled
+  weir dlq replay pipeline.yaml --step mask     send them through once more, each once ever
 
 Exit codes: 0 done, 1 failed, 2 bad configuration, 3 another process runs this pipeline.";
 
@@ -78,6 +81,11 @@ enum Command {
     Checkpoint(remote::PlainArgs),
     /// Read no more, fire all windows, commit, and mark the log as finished.
     Drain(remote::PlainArgs),
+    /// Look at messages that could not be handled, and send them through once more.
+    Dlq {
+        #[command(subcommand)]
+        command: dlq::Command,
+    },
     /// Print the JSON schema of pipeline files, for editors.
     Schema,
 }
@@ -97,6 +105,18 @@ struct PipelineArgs {
 
 impl PipelineArgs {
     fn build(&self) -> Result<pipeline::Pipeline> {
+        Ok(self.load()?.1)
+    }
+
+    /// The file as it is written, and what is made of it.
+    fn load(&self) -> Result<(pipeline::Spec, pipeline::Pipeline)> {
+        let (spec, task) = self.spec()?;
+        let pipeline = pipeline::Pipeline::build(&spec, task, &pipeline::engine()?)?;
+        Ok((spec, pipeline))
+    }
+
+    /// The file as it is written, and the task that is meant.
+    fn spec(&self) -> Result<(pipeline::Spec, u32)> {
         let mut set = self.set.clone();
         let task = match &self.task {
             None => 0,
@@ -107,8 +127,7 @@ impl PipelineArgs {
                 task.parse().map_err(|_| wrong())?
             }
         };
-        let spec = pipeline::Spec::load(&self.file, &set)?;
-        pipeline::Pipeline::build(&spec, task, &pipeline::engine()?)
+        Ok((pipeline::Spec::load(&self.file, &set)?, task))
     }
 }
 
@@ -156,6 +175,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Resume(args) => runtime()?.block_on(remote::ask(args, "resume")),
         Command::Checkpoint(args) => runtime()?.block_on(remote::ask(args, "checkpoint")),
         Command::Drain(args) => runtime()?.block_on(remote::ask(args, "drain")),
+        Command::Dlq { command } => runtime()?.block_on(dlq::execute(command)),
         Command::Schema => {
             let text = serde_json::to_string_pretty(&pipeline::schema())
                 .map_err(|e| Error::bug("cannot write the schema").because(e))?;

@@ -13,7 +13,7 @@ use super::PipelineArgs;
 use crate::control;
 use crate::error::{Error, Result};
 use crate::metrics::Percentiles;
-use crate::pipeline::{Handle, Live, Outcome, Phase, Status, Stop, Summary, run as run_pipeline, steering};
+use crate::pipeline::{Handle, Letters, Live, Outcome, Phase, Status, Stop, Summary, run as run_pipeline, steering};
 
 /// What `weir run` takes.
 #[derive(Args)]
@@ -37,12 +37,18 @@ pub struct RunArgs {
 
 /// Runs a pipeline to its end.
 pub async fn run(args: RunArgs) -> Result<()> {
-    let pipeline = Arc::new(args.pipeline.build()?);
+    let (spec, pipeline) = args.pipeline.load()?;
+    let pipeline = Arc::new(pipeline);
     let status = Arc::new(Status::new(&pipeline.name));
     let (handle, steering) = steering();
     if let Some(address) = args.listen {
         let token = control::token(args.token_file.as_deref())?;
-        let shared = control::Shared { pipeline: pipeline.clone(), status: status.clone(), handle: handle.clone() };
+        let shared = control::Shared {
+            pipeline: pipeline.clone(),
+            status: status.clone(),
+            handle: handle.clone(),
+            letters: Arc::new(Letters::of(&spec)?),
+        };
         let bound = control::listen(address, token, shared).await?;
         tracing::info!(address = %bound, "listening");
     }

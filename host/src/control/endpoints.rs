@@ -16,9 +16,10 @@ use super::answers::{
     CheckpointAnswer, EndingAnswer, Explanation, PartAnswer, PausedAnswer, PipelineAnswer, Refusal, StatusAnswer, StepAnswer,
 };
 use super::explain::{self, Facts};
+use super::letters;
 use crate::checkpoint::ModuleRef;
 use crate::metrics;
-use crate::pipeline::{Conditions, Pipeline, ShadowReport, StepPlan, Stop, Swapped, Trial, WatchLimits, shadow};
+use crate::pipeline::{Conditions, Found, Pipeline, Replayed, ShadowReport, StepPlan, Stop, Swapped, Trial, WatchLimits, shadow};
 
 /// Bytes of a module that is uploaded.
 pub const MODULE_BYTES_MAX: usize = 64 << 20;
@@ -93,11 +94,21 @@ const SHADOW: [Parameter; 6] = [
     WHY,
 ];
 
+const LETTERS: [Parameter; 7] = [
+    text("id", "One letter, by its id."),
+    text("step", "Letters of this step, source or sink."),
+    text("module", "Letters of the module whose digest begins so."),
+    text("reason", "Letters with this in their reason."),
+    text("since", "Published since then: `2h` ago, or a time as 2026-12-03T04:34:15Z."),
+    text("until", "Published before then."),
+    number("limit", "Shows so many, the last ones. Default: 100, at most 1000."),
+];
+
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-type Answer<T> = Result<Json<T>, Refusal>;
+pub(super) type Answer<T> = Result<Json<T>, Refusal>;
 
 /// All requests.
 pub fn all() -> Vec<Endpoint> {
@@ -189,12 +200,28 @@ pub fn all() -> Vec<Endpoint> {
             schema::<EndingAnswer>,
             post(drain),
         ),
+        reads(
+            "dead_letters",
+            "/v1/dead-letters",
+            "Messages that could not be handled, read back from where their sink put them.",
+            &LETTERS,
+            schema::<Found>,
+            get(letters::find),
+        ),
+        does(
+            "replay",
+            "/v1/dead-letters/replay",
+            "Sends dead letters once more through the step that rejected them, as it runs now, and on into the sinks. Each letter is replayed once ever.",
+            &LETTERS[..6],
+            schema::<Replayed>,
+            post(letters::replay),
+        ),
         does("stop", "/v1/stop", "Stops at a barrier; the next start goes on.", none, schema::<EndingAnswer>, post(stop)),
     ]
 }
 
 /// The query of a request, where all is optional. What is no query is refused as everything else is.
-fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+pub(super) fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
     query.map(|Query(query)| query).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.body_text()))
 }
 
@@ -315,7 +342,7 @@ async fn swap(
         failed: part("max_failed", query.max_failed, default.failed)?,
         refused: part("max_refused", query.max_refused, default.refused)?,
     };
-    let Shared { pipeline, status, handle } = &shared;
+    let Shared { pipeline, status, handle, .. } = &shared;
     Ok(Json(handle.swap_watched(pipeline, status, &step, module(body)?, why, limits).await?))
 }
 
@@ -344,7 +371,7 @@ async fn try_beside(
         time: Duration::from_secs(query.seconds.unwrap_or(60).min(3600)),
         share: part("share", query.share, 1.0)?,
     };
-    let Shared { pipeline, status, handle } = &shared;
+    let Shared { pipeline, status, handle, .. } = &shared;
     let mut report = shadow(pipeline, status, &step, &bytes, trial).await?;
     if let Some(conditions) = conditions {
         report.objections = conditions.objections(&report);

@@ -2,9 +2,11 @@
 //! HTTP; what is asked is carried out by the pipeline itself.
 
 mod answers;
+mod console;
 mod endpoints;
 mod explain;
 mod guard;
+mod letters;
 mod openapi;
 
 use std::net::SocketAddr;
@@ -24,7 +26,7 @@ pub use openapi::document;
 
 use crate::error::{Error, Result};
 use crate::metrics;
-use crate::pipeline::{Handle, Pipeline, Status};
+use crate::pipeline::{Handle, Letters, Pipeline, Status};
 
 /// What requests are about.
 #[derive(Clone)]
@@ -35,6 +37,8 @@ pub struct Shared {
     pub status: Arc<Status>,
     /// Steers it.
     pub handle: Arc<Handle>,
+    /// What it could not handle.
+    pub letters: Arc<Letters>,
 }
 
 /// Serves until the process ends. An address that others can reach is refused without a token.
@@ -67,6 +71,7 @@ fn router(token: Option<Token>, shared: Shared) -> Router {
         .route("/metrics", get(render))
         .merge(api)
         .layer(middleware::from_fn(guard::same_origin))
+        .merge(console::router())
         // Probes of a container's supervisor come by address and carry nothing.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

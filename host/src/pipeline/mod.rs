@@ -3,8 +3,10 @@
 
 mod build;
 mod keyed;
+mod letters;
 mod lineup;
 mod recover;
+mod replay;
 mod run;
 mod shadow;
 mod source_task;
@@ -15,6 +17,8 @@ mod watch;
 
 pub use build::{Make, NamedSink, NamedSource, Pipeline, Routes, StepPlan, engine, schema};
 pub use keyed::{EventTimeSpec, KeySpec, WindowSpec};
+pub use letters::{Filter, Found, Letter, moment};
+pub use replay::{Letters, Replay, Replayed};
 pub use run::{Environment, Live, Outcome, run};
 pub use shadow::{Conditions, Report as ShadowReport, Trial, shadow};
 pub use spec::{Checkpoint, Delivery, Spec, StepSpec};

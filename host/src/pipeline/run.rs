@@ -354,7 +354,7 @@ impl Running {
                 }
                 _ => (first, None, before),
             };
-            let sinks = Outlet::Sinks(open_sinks(recovery, &start, worker as u32).await?);
+            let sinks = Outlet::Sinks(open_sinks(recovery, &start.log_id, worker as u32).await?);
             match &mut spread {
                 None => stages.push(stage(rest_inputs, None, rest_windows, rest_steps, sinks)),
                 Some((senders, receivers)) => {
@@ -392,7 +392,7 @@ impl Running {
     }
 
     /// Tells every source.
-    async fn tell(&self, command: Command) {
+    async fn tell(&mut self, command: Command) {
         for sender in &self.commands {
             // A source task that is gone has reported why.
             let _ = sender.send(command.clone()).await;
@@ -606,10 +606,10 @@ impl Running {
     }
 }
 
-async fn open_sinks(recovery: &Recovery<'_>, start: &Start, worker: u32) -> Result<Sinks> {
+async fn open_sinks(recovery: &Recovery<'_>, log_id: &str, worker: u32) -> Result<Sinks> {
     let mut writers = Vec::new();
     for sink in &recovery.pipeline.sinks {
-        let identity = recovery.identity(sink, &start.log_id);
+        let identity = recovery.identity(sink, log_id);
         let writer = sink.connector.writer(&identity, worker).await.map_err(|e| at_sink(e, &sink.name))?;
         writers.push(SinkWriter::new(sink.name.clone(), writer, sink.takes_dead_letters));
     }

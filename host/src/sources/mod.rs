@@ -3,6 +3,7 @@
 pub mod file;
 pub mod generator;
 pub mod kafka;
+pub mod letters;
 mod lines;
 pub mod pubsub;
 pub mod stdin;

@@ -117,6 +117,11 @@ impl Connector {
             limit: config.max_line.0 as usize,
         })
     }
+
+    /// Whether there is any file at all.
+    pub async fn finds_any(&self) -> Result<bool> {
+        Ok(!self.files.found().await?.is_empty())
+    }
 }
 
 #[async_trait]

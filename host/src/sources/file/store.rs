@@ -65,6 +65,15 @@ impl Files {
 
     /// Names of the files, sorted. At least one.
     pub async fn list(&self) -> Result<Vec<String>> {
+        let names = self.found().await?;
+        match names.is_empty() {
+            true => Err(Error::config("no file is there by that path").with("path", &self.path)),
+            false => Ok(names),
+        }
+    }
+
+    /// Names of the files that there are, sorted.
+    pub async fn found(&self) -> Result<Vec<String>> {
         let mut names = match &self.place {
             Place::Local(root) => {
                 let (root, files) = (root.clone(), self.clone());
@@ -73,9 +82,6 @@ impl Files {
             }
             Place::Remote { store, prefix } => self.list_remote(store, prefix).await?,
         };
-        if names.is_empty() {
-            return Err(Error::config("no file is there by that path").with("path", &self.path));
-        }
         if names.len() > FILES_MAX {
             return Err(Error::config("too many files for one source: read them by several pipelines, or join them")
                 .with("path", &self.path)
