@@ -22,4 +22,5 @@ mod swaps;
 mod tables;
 mod tidy;
 mod trials;
+mod watch;
 mod windows;

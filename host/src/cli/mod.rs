@@ -5,6 +5,7 @@ mod head;
 mod remote;
 mod run;
 mod udf;
+mod watch;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ const EXAMPLES: &str = "Examples:
   weir head pipeline.yaml                       the first rows of its Iceberg table
   weir udf inspect mask.wasm                    world, contract, digest, imports, size
   weir run pipeline.yaml --listen 127.0.0.1:9100
+  weir run pipeline.yaml --watch=udfs/mask --build udfs/build   build and swap in what is saved
   weir swap mask new.wasm --why 'hash emails'   replace the module of the running step
   weir shadow mask new.wasm                     compare it with what runs, first
   weir explain                                  why it does not move

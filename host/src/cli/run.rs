@@ -10,6 +10,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::PipelineArgs;
+use super::watch::WatchArgs;
 use crate::control;
 use crate::error::{Error, Result};
 use crate::metrics::Percentiles;
@@ -30,6 +31,8 @@ pub struct RunArgs {
     /// the token itself instead.
     #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// No progress line.
     #[arg(long)]
     quiet: bool,
@@ -52,11 +55,13 @@ pub async fn run(args: RunArgs) -> Result<()> {
         let bound = control::listen(address, token, shared).await?;
         tracing::info!(address = %bound, "listening");
     }
+    let watching = args.watch.watch(&spec, &pipeline)?.map(|watch| tokio::spawn(watch.run(pipeline.clone(), handle.clone())));
     let signals = tokio::spawn(stop_on_signal(handle)?);
     let progress = tokio::spawn(report(status.clone(), !args.quiet && !args.json && std::io::stderr().is_terminal()));
     let outcome = run_pipeline(&pipeline, &Live, steering, &status).await;
     signals.abort();
     progress.abort();
+    watching.iter().for_each(|task| task.abort());
     let summary = status.summary();
     if args.json {
         let text = serde_json::to_string(&summary).map_err(|e| Error::bug("cannot write the summary").because(e))?;
