@@ -352,8 +352,12 @@ function drawReport(report, found, promote) {
 const filter = () => Object.fromEntries(new FormData($('filter')));
 let lettersFor = null;
 
+// How long the host took to read them last: files of letters may be large.
+let readingTook = 0;
+
 async function drawLetters() {
   let found;
+  const began = performance.now();
   try {
     found = await ask('/v1/dead-letters', { query: { ...filter(), limit: 50 } });
   } catch (error) {
@@ -361,6 +365,8 @@ async function drawLetters() {
     $('letters').replaceChildren();
     $('replay').disabled = true;
     return;
+  } finally {
+    readingTook = performance.now() - began;
   }
   $('replay').disabled = found.open === 0;
   $('letters-total').textContent = `${count(found.total)} dead letters, ${count(found.open)} of them not replayed`
@@ -401,7 +407,7 @@ async function refresh() {
     drawModules(pipeline);
     drawPlots();
     // Letters are files: read again only when there are more of them, and not at every tick of a flood.
-    if (!lettersFor || status.summary.rejected !== lettersFor.rejected && performance.now() - lettersFor.at > 5000) {
+    if (!lettersFor || status.summary.rejected !== lettersFor.rejected && performance.now() - lettersFor.at > 5000 + 50 * readingTook) {
       lettersFor = { rejected: status.summary.rejected, at: performance.now() };
       await drawLetters();
     }
