@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::harness::guest;
+use crate::harness::kafka::broker;
 use crate::harness::versions::Steered;
 use crate::harness::weir::{Job, wait_for};
+use crate::harness::{guest, scaled};
 
 /// A pipeline whose step rejects what says so.
 fn job(source: &str) -> Job {
@@ -195,4 +196,49 @@ sinks: [{sinks}]
     job.weir(&["dlq", "replay", "pipeline.yaml"]).refused(2, &["would go into windows", "step=per_hour"]);
     job.write("dead.jsonl", "no letter\n");
     job.weir(&["dlq", "list", "pipeline.yaml"]).refused(2, &["a line is no dead letter", "file=dead.jsonl line=1"]);
+}
+
+#[test]
+fn tables_and_topics_get_a_replays_rows_once_whatever_dies() {
+    let broker = broker();
+    let all = ["manifest.created", "commit.sent:1", "ack.after", "prepare.after", "commit.sent:2"];
+    for (number, point) in all[..scaled(3, 5)].iter().enumerate() {
+        let topic = format!("replayed_{number}");
+        broker.create_topic(&topic, 2, &[]);
+        let mut job = Job::new(&format!(
+            "
+pipeline: replayed_{number}
+workers: 2
+checkpoint: {{store: ./state, interval: 50ms}}
+sources: [{FILE}]
+steps: [{{name: mask, transform: {}, config: {{fields: [/email], missing: reject}}}}]
+sinks:
+  - iceberg: {{catalog: {{type: sql, uri: 'sqlite:./warehouse/catalog.db'}}, warehouse: ./warehouse, table: a.b, schema: schema.json}}
+  - kafka: {{brokers: '{}', topic: {topic}}}
+  - file: {{name: dead, path: dead.jsonl, from: dead_letter}}
+",
+            guest("mask").display(),
+            broker.bootstrap()
+        ));
+        job.write("schema.json", r#"{"type": "struct", "fields": [{"id": 1, "name": "id", "required": true, "type": "long"}, {"id": 2, "name": "email", "required": false, "type": "string"}]}"#);
+        job.write("in.jsonl", "{\"id\": 1, \"email\": \"a\"}\n{\"id\": 2}\n{\"id\": 3, \"email\": \"b\"}\n{\"id\": 4}\n");
+        job.run().ok();
+        job.write("pipeline.yaml", job.read("pipeline.yaml").replace("missing: reject", "missing: ignore"));
+        let died = job.set("WEIR_CRASH", point).weir(&["dlq", "replay", "pipeline.yaml"]);
+        assert_eq!(died.signal, Some(9), "{point}: {died:?}");
+        job.unset("WEIR_CRASH").weir(&["dlq", "replay", "pipeline.yaml"]).ok();
+        assert!(job.weir(&["dlq", "replay", "pipeline.yaml"]).ok().stdout.contains("nothing to replay"), "{point}");
+        let ids = |texts: Vec<String>| {
+            let mut ids: Vec<i64> =
+                texts.iter().map(|text| serde_json::from_str::<Value>(text).unwrap()["id"].as_i64().unwrap()).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let records = broker.consume_all(&topic).into_iter().map(|record| String::from_utf8(record.value.unwrap()).unwrap());
+        assert_eq!(ids(records.collect()), [1, 2, 3, 4], "{point}: the topic");
+        let rows = job.weir(&["head", "pipeline.yaml", "-n", "100"]).ok().stdout;
+        let mut shown: Vec<&str> = rows.lines().skip(1).map(|line| line.split_whitespace().next().unwrap()).collect();
+        shown.sort_unstable();
+        assert_eq!(shown, ["1", "2", "3", "4"], "{point}: the table: {rows}");
+    }
 }
