@@ -21,6 +21,7 @@ mod simulation;
 mod swaps;
 mod tables;
 mod tidy;
+mod traces;
 mod trials;
 mod watch;
 mod windows;

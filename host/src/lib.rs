@@ -9,6 +9,7 @@ pub mod compression;
 pub mod crash;
 pub mod error;
 pub mod metrics;
+pub mod traces;
 pub mod units;
 
 // Layer 1: windows, watermarks and state. Pure logic: no async, no I/O, no guests.

@@ -25,7 +25,7 @@ const FENCES: [(&str, &[&str]); 17] = [
     ("sqlx", &["sources/iceberg", "sinks/iceberg"]),
     ("axum", &["control/"]),
     ("clap", &["cli/"]),
-    ("reqwest", &["cli/remote"]),
+    ("reqwest", &["cli/remote", "cli/traces"]),
     ("serde_saphyr", &["pipeline/spec"]),
 ];
 

@@ -4,6 +4,7 @@ mod dlq;
 mod head;
 mod remote;
 mod run;
+mod traces;
 mod udf;
 mod watch;
 

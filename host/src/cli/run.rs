@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::PipelineArgs;
 use super::watch::WatchArgs;
+use super::{PipelineArgs, traces};
 use crate::control;
 use crate::error::{Error, Result};
 use crate::metrics::Percentiles;
@@ -31,6 +31,9 @@ pub struct RunArgs {
     /// the token itself instead.
     #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// Send a trace of each epoch to this OpenTelemetry collector, as in http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL", env = "WEIR_TRACES")]
+    traces: Option<String>,
     #[command(flatten)]
     watch: WatchArgs,
     /// No progress line.
@@ -55,12 +58,14 @@ pub async fn run(args: RunArgs) -> Result<()> {
         let bound = control::listen(address, token, shared).await?;
         tracing::info!(address = %bound, "listening");
     }
+    let tracing_epochs = args.traces.map(|url| traces::send(&url, &status)).transpose()?.map(tokio::spawn);
     let watching = args.watch.watch(&spec, &pipeline)?.map(|watch| tokio::spawn(watch.run(pipeline.clone(), handle.clone())));
     let signals = tokio::spawn(stop_on_signal(handle)?);
     let progress = tokio::spawn(report(status.clone(), !args.quiet && !args.json && std::io::stderr().is_terminal()));
     let outcome = run_pipeline(&pipeline, &Live, steering, &status).await;
     signals.abort();
     progress.abort();
+    tracing_epochs.iter().for_each(|task| task.abort());
     watching.iter().for_each(|task| task.abort());
     let summary = status.summary();
     if args.json {

@@ -25,6 +25,7 @@ use crate::operators::aggregate::Front;
 use crate::sink::{CommitInfo, Committer, Epoch};
 use crate::source::{Position, Slice};
 use crate::swap::Swap;
+use crate::traces::{EpochTrace, Part};
 use crate::waits::Waits;
 use crate::window::BEGINNING;
 use crate::worker::{Event, Exchange, Keyed, Outlet, SinkPart, SinkWriter, Sinks, Stage};
@@ -454,12 +455,13 @@ impl Running {
 
     /// Carries one epoch from its barrier to its last commit. False: nothing had happened, nothing was written.
     async fn epoch(&mut self, recovery: &Recovery<'_>, cut: Cut) -> Result<bool> {
-        let began = Instant::now();
+        let (began, began_ms) = (Instant::now(), recovery.env.now_ms());
         let Cut { last, finished, swap: next_code } = cut;
         let epoch = self.start.next;
         let swap = next_code.as_ref().map(|code| code.swap.clone());
         let Answers { positions, work, runs, watermark, state_version, clocks } =
             self.barrier(recovery, Barrier { epoch, last, swap }).await?;
+        let mut parts = vec![Part { name: "barrier", sink: None, from: Duration::ZERO, to: began.elapsed() }];
         let modules = match &next_code {
             Some(code) => self.start.lineup.with_next(&code.plan.name, code.version.clone()),
             None => self.start.lineup.modules().clone(),
@@ -488,6 +490,7 @@ impl Running {
         }
         let manifest = recovery.follow(&self.start, Facts { sources, sinks, steps, clocks, modules: modules.clone() }, finished);
         recovery.status.enter(Phase::Manifest);
+        let from = began.elapsed();
         match recovery.create(&manifest).await? {
             Claim::Ours => {}
             claim => {
@@ -498,7 +501,21 @@ impl Running {
             }
         }
         recovery.status.epoch(epoch);
-        self.commit(recovery, epoch, &work, &prepared).await?;
+        parts.push(Part { name: "manifest", sink: None, from, to: began.elapsed() });
+        self.commit(recovery, epoch, &work, &prepared, &mut |sink, commit: Instant| {
+            let from = commit.saturating_duration_since(began);
+            parts.push(Part { name: "commit", sink: Some(sink.to_string()), from, to: began.elapsed() });
+        })
+        .await?;
+        recovery.status.trace(|| EpochTrace {
+            pipeline: recovery.pipeline.name.clone(),
+            task: recovery.pipeline.task,
+            log_id: self.start.log_id.clone(),
+            epoch: epoch.0,
+            began_ms,
+            took: began.elapsed(),
+            parts,
+        });
         for (sender, position) in self.commands.iter().zip(positions.iter().cycle()) {
             // A source task that is gone has reported why.
             let _ = sender.send(Command::Ack(position.clone())).await;
@@ -576,6 +593,7 @@ impl Running {
         epoch: Epoch,
         work: &[Vec<SinkPart>],
         prepared: &[Vec<crate::sink::Prepared>],
+        committed_since: &mut (dyn FnMut(&str, Instant) + Send),
     ) -> Result<()> {
         recovery.env.point("commit.before").await;
         let info = CommitInfo { modules: self.start.lineup.running() };
@@ -591,6 +609,7 @@ impl Running {
             let committed = committer.commit(epoch, &prepared[number], &info).await.map_err(|e| at_sink(e, &sink.name))?;
             recovery.env.point("commit.sent").await;
             let label = [&*sink.name];
+            committed_since(&sink.name, began);
             metrics::COMMIT_SECONDS.with_label_values(&label).observe(began.elapsed().as_secs_f64());
             metrics::SINK_COMMITTED.with_label_values(&label).inc_by(committed.rows);
             metrics::SINK_FILES.with_label_values(&label).inc_by(committed.files);

@@ -3,17 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use super::build::StepPlan;
 use super::lineup::Lineup;
 use crate::checkpoint::ModuleRef;
 use crate::metrics::{self, Latency, Percentiles};
 use crate::sink::{Committed, Epoch};
+use crate::traces::EpochTrace;
 use crate::waits::{Waiting, Waits};
 
 /// What the coordinator is doing.
@@ -69,6 +71,7 @@ pub struct Status {
     sources: Mutex<Vec<(String, Arc<AtomicU8>)>>,
     waits: Mutex<Arc<Waits>>,
     lineup: Mutex<Option<Lineup>>,
+    traces: OnceLock<mpsc::Sender<EpochTrace>>,
     /// From a message's arrival to its being handed to a sink.
     pub handed: Arc<Latency>,
 }
@@ -158,6 +161,7 @@ impl Status {
             sources: Mutex::new(Vec::new()),
             waits: Mutex::new(Arc::new(Waits::new(0))),
             lineup: Mutex::default(),
+            traces: OnceLock::new(),
             handed: Arc::default(),
         }
     }
@@ -223,6 +227,18 @@ impl Status {
     pub fn modules(&self) -> BTreeMap<String, ModuleRef> {
         let lineup = self.lineup.lock().unwrap_or_else(PoisonError::into_inner);
         lineup.as_ref().map(|lineup| lineup.modules().clone()).unwrap_or_default()
+    }
+
+    /// Where each epoch is told of from here on. The first one counts.
+    pub fn trace_to(&self, traces: mpsc::Sender<EpochTrace>) {
+        let _ = self.traces.set(traces);
+    }
+
+    /// Tells of an epoch, if anybody wants to hear of it. One that comes while too many wait is left out.
+    pub(super) fn trace(&self, epoch: impl FnOnce() -> EpochTrace) {
+        if let Some(traces) = self.traces.get() {
+            let _ = traces.try_send(epoch());
+        }
     }
 
     /// What each part of each source is doing.
