@@ -6,6 +6,8 @@ use crate::harness::versions::{Steered, version};
 use crate::harness::weir::Job;
 use crate::harness::{cache, guest, http, root};
 
+const TOKEN: &str = "0123456789abcdef-secret";
+
 /// Clicks, of which some say that they are to be rejected.
 fn job() -> Job {
     let job = Job::new(&format!(
@@ -29,30 +31,38 @@ sinks:
 
 #[test]
 fn a_person_watches_tries_promotes_rolls_back_and_replays_in_a_browser() {
-    let job = job();
+    let mut job = job();
+    job.set("WEIR_TOKEN", TOKEN);
     let steered = Steered::start(&job, &[]);
     let peers = root().join("tests/peers/browser");
     assert!(Command::new(peers.join("setup")).status().unwrap().success());
     let mut drive = Command::new("node");
     drive.arg(peers.join("drive.mjs")).arg(cache().join("peers/browser"));
-    drive.arg(&steered.origin).arg(guest("passthrough")).arg("stamp");
+    drive.env("WEIR_TOKEN", TOKEN).arg(&steered.origin).arg(guest("passthrough")).arg("stamp");
     // `WEIR_PICTURES=docs/images` takes the screenshots of the documentation.
     drive.args(std::env::var_os("WEIR_PICTURES").map(|folder| root().join(folder)));
     let done = drive.output().unwrap_or_else(|e| panic!("node, of Debian's package nodejs: {e}"));
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
-    for word in
-        ["rates move", "tried beside", "promoted", "rolled back", "replayed", "fits a phone", "nothing is loaded from elsewhere"]
-    {
+    for word in [
+        "the token is asked for",
+        "rates move",
+        "tried beside",
+        "promoted",
+        "rolled back",
+        "replayed",
+        "fits a phone",
+        "nothing is loaded from elsewhere",
+    ] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    steered.stop();
+    drop(steered);
 }
 
 #[test]
 fn the_page_is_served_without_a_token_and_tells_nothing() {
     let mut job = job();
-    job.set("WEIR_TOKEN", "0123456789abcdef-secret");
+    job.set("WEIR_TOKEN", TOKEN);
     let steered = Steered::start(&job, &[]);
     let host = steered.origin.trim_start_matches("http://").to_string();
     for path in ["/", "/console/console.js", "/console/console.css", "/console/uPlot.js", "/console/uPlot.css", "/favicon.ico"] {

@@ -142,13 +142,13 @@ function note(pipeline, status, metrics) {
   seen.hasLag = samples(metrics, 'weir_source_lag_events').length > 0;
   const marks = samples(metrics, 'weir_step_watermark_seconds').map(([, value]) => value).filter((value) => value > 0);
   seen.watermark = marks.length ? Date.now() - Math.min(...marks) * 1000 : null;
-  const slowest = Object.values(status.summary.sinks).map((sink) => sink.latency).sort((a, b) => b.p99_ms - a.p99_ms)[0];
-  seen.latency = slowest ?? status.summary.handed;
+  const slowest = Object.values(status.summary.sinks).map((sink) => sink.latency_recent).filter((latency) => latency.count).sort((a, b) => b.p99_ms - a.p99_ms)[0];
+  seen.latency = slowest ?? {};
   if (last) {
     const push = (name, value) => { past[name].push(value); if (past[name].length > POINTS) past[name].shift(); };
     push('time', Date.now() / 1000);
     push('read', seen.rate['all read']); push('visible', seen.rate['all visible']); push('rejected', seen.rate['all rejected']);
-    push('p50', seen.latency.p50_ms); push('p95', seen.latency.p95_ms); push('p99', seen.latency.p99_ms);
+    push('p50', seen.latency.p50_ms ?? null); push('p95', seen.latency.p95_ms ?? null); push('p99', seen.latency.p99_ms ?? null);
     push('lag', seen.hasLag ? seen.lag : null);
   }
   last = seen;
@@ -421,6 +421,8 @@ async function refresh() {
 
 function begin() {
   makePlots();
+  // No submit button: Enter in the field would press the first of them.
+  $('dialog-no').addEventListener('click', () => $('dialog').close('no'));
   $('pause').addEventListener('click', (event) => {
     const paused = event.currentTarget.dataset.paused === 'true';
     act(event.currentTarget, () => ask(paused ? '/v1/resume' : '/v1/pause', { method: 'POST' })

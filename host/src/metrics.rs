@@ -7,7 +7,7 @@ use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVe
 
 mod latency;
 
-pub use latency::{Latencies, Latency, Percentiles};
+pub use latency::{Latencies, Latency, Percentiles, Recent};
 
 /// Everything that `/metrics` shows.
 pub static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);

@@ -18,7 +18,7 @@ const FILES: [(&str, &str, &str); 6] = [
 ];
 
 /// What a browser may load for the page: nothing from elsewhere, no script in the page itself.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Serves the files. They tell nothing of the pipeline, so that they need no token: the page asks for it.

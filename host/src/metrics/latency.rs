@@ -38,12 +38,33 @@ pub struct Percentiles {
 
 const LATENCY_MAX_MS: u64 = 36_000_000;
 
+fn histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, LATENCY_MAX_MS, 3) {
+        Ok(histogram) => histogram,
+        Err(error) => unreachable!("constant bounds of the latency histogram: {error}"),
+    }
+}
+
+impl From<&Histogram<u64>> for Percentiles {
+    fn from(h: &Histogram<u64>) -> Percentiles {
+        if h.is_empty() {
+            return Percentiles::default();
+        }
+        Percentiles {
+            count: h.len(),
+            min_ms: h.min(),
+            p50_ms: h.value_at_quantile(0.5),
+            p90_ms: h.value_at_quantile(0.9),
+            p95_ms: h.value_at_quantile(0.95),
+            p99_ms: h.value_at_quantile(0.99),
+            max_ms: h.max(),
+        }
+    }
+}
+
 impl Default for Latency {
     fn default() -> Self {
-        match Histogram::new_with_bounds(1, LATENCY_MAX_MS, 3) {
-            Ok(histogram) => Latency(Mutex::new(Counted { histogram, sum: Duration::ZERO })),
-            Err(error) => unreachable!("constant bounds of the latency histogram: {error}"),
-        }
+        Latency(Mutex::new(Counted { histogram: histogram(), sum: Duration::ZERO }))
     }
 }
 
@@ -63,19 +84,53 @@ impl Latency {
 
     /// The percentiles so far.
     pub fn percentiles(&self) -> Percentiles {
-        let h = &self.0.lock().unwrap_or_else(PoisonError::into_inner).histogram;
-        if h.is_empty() {
-            return Percentiles::default();
+        (&self.0.lock().unwrap_or_else(PoisonError::into_inner).histogram).into()
+    }
+}
+
+/// Half of the time that [`Recent`] looks back, at most.
+const HALF: Duration = Duration::from_secs(5);
+
+/// Latencies of the last five to ten seconds: for whoever looks now.
+pub struct Recent {
+    current: Histogram<u64>,
+    before: Histogram<u64>,
+    since: Duration,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent { current: histogram(), before: histogram(), since: Duration::ZERO }
+    }
+}
+
+impl Recent {
+    /// Counts `count` messages that took `latency`, at `now` on any clock that goes on.
+    pub fn record(&mut self, now: Duration, latency: Duration, count: u64) {
+        self.forget(now);
+        self.current.saturating_record_n((latency.as_millis() as u64).clamp(1, LATENCY_MAX_MS), count);
+    }
+
+    /// The percentiles at `now`.
+    pub fn percentiles(&mut self, now: Duration) -> Percentiles {
+        self.forget(now);
+        let mut both = self.before.clone();
+        // Both have the same bounds.
+        let _ = both.add(&self.current);
+        (&both).into()
+    }
+
+    fn forget(&mut self, now: Duration) {
+        let age = now.saturating_sub(self.since);
+        if age < HALF {
+            return;
         }
-        Percentiles {
-            count: h.len(),
-            min_ms: h.min(),
-            p50_ms: h.value_at_quantile(0.5),
-            p90_ms: h.value_at_quantile(0.9),
-            p95_ms: h.value_at_quantile(0.95),
-            p99_ms: h.value_at_quantile(0.99),
-            max_ms: h.max(),
+        std::mem::swap(&mut self.current, &mut self.before);
+        self.current.reset();
+        if age >= 2 * HALF {
+            self.before.reset();
         }
+        self.since = now;
     }
 }
 
@@ -166,5 +221,18 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
+    }
+
+    #[test]
+    fn what_is_longer_ago_than_ten_seconds_is_forgotten_and_what_is_less_than_five_is_not() {
+        let seconds = Duration::from_secs;
+        let mut recent = Recent::default();
+        recent.record(seconds(100), seconds(9), 1);
+        recent.record(seconds(104), seconds(1), 1);
+        assert_eq!((recent.percentiles(seconds(104)).count, recent.percentiles(seconds(104)).max_ms / 100), (2, 90));
+        recent.record(seconds(106), seconds(1), 1);
+        assert_eq!(recent.percentiles(seconds(109)).count, 3);
+        assert_eq!(recent.percentiles(seconds(112)).count, 1, "only the one of 106");
+        assert_eq!(recent.percentiles(seconds(130)), Percentiles::default());
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::build::StepPlan;
 use super::lineup::Lineup;
 use crate::checkpoint::ModuleRef;
-use crate::metrics::{self, Latency, Percentiles};
+use crate::metrics::{self, Latency, Percentiles, Recent};
 use crate::sink::{Committed, Epoch};
 use crate::traces::EpochTrace;
 use crate::waits::{Waiting, Waits};
@@ -90,6 +90,7 @@ struct SinkState {
     committed: Committed,
     commits: u64,
     latency: Arc<Latency>,
+    recent: Recent,
 }
 
 /// What a run did: printed at its end, and by `--json`.
@@ -140,6 +141,8 @@ pub struct SinkSummary {
     pub file_bytes: u64,
     /// From publish time to visible.
     pub latency: Percentiles,
+    /// The same of the last five to ten seconds.
+    pub latency_recent: Percentiles,
 }
 
 impl Status {
@@ -277,18 +280,20 @@ impl Status {
 
     /// Notes a commit. `published` holds how many rows were published when.
     pub fn committed(&self, sink: &str, committed: Committed, published: impl Iterator<Item = (i64, u64)>, now_ms: i64) {
+        let published: Vec<(i64, u64)> = published.filter(|(_, count)| *count > 0).collect();
+        let took = |time: i64| Duration::from_millis(now_ms.saturating_sub(time).max(0) as u64);
         let latency = {
+            let now = self.began.elapsed();
             let mut state = self.state();
             let entry = state.sinks.entry(sink.to_string()).or_default();
             entry.committed.rows += committed.rows;
             entry.committed.files += committed.files;
             entry.committed.bytes += committed.bytes;
             entry.commits += u64::from(committed.rows > 0);
+            published.iter().for_each(|(time, count)| entry.recent.record(now, took(*time), *count));
             entry.latency.clone()
         };
-        for (time, count) in published.filter(|(_, count)| *count > 0) {
-            latency.record(Duration::from_millis(now_ms.saturating_sub(time).max(0) as u64), count);
-        }
+        published.iter().for_each(|(time, count)| latency.record(took(*time), *count));
         metrics::LATENCY_SECONDS.show(sink, &latency);
     }
 
@@ -327,14 +332,16 @@ impl Status {
                 |f: &prometheus::proto::MetricFamily| f.get_metric().iter().map(|m| m.get_counter().get_value()).sum::<f64>();
             families.iter().filter(|f| f.name() == name).map(sum).sum::<f64>() as u64
         };
-        let state = self.state();
-        let sink = |(name, s): (&String, &SinkState)| {
+        let now = self.began.elapsed();
+        let mut state = self.state();
+        let sink = |(name, s): (&String, &mut SinkState)| {
             let summary = SinkSummary {
                 rows: s.committed.rows,
                 commits: s.commits,
                 files: s.committed.files,
                 file_bytes: s.committed.bytes,
                 latency: s.latency.percentiles(),
+                latency_recent: s.recent.percentiles(now),
             };
             (name.clone(), summary)
         };
@@ -355,7 +362,7 @@ impl Status {
             restarts: state.restarts,
             memory_bytes_max,
             handed: self.handed.percentiles(),
-            sinks: state.sinks.iter().map(sink).collect(),
+            sinks: state.sinks.iter_mut().map(sink).collect(),
         }
     }
 }

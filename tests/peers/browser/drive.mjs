@@ -33,6 +33,17 @@ const picture = async (name, options = {}) => {
 
 try {
   await page.goto(origin);
+  if (process.env.WEIR_TOKEN) {
+    const field = page.locator('#dialog-input');
+    await field.fill('not-the-right-token');
+    await page.keyboard.press('Enter');
+    await until('the question to come again', async () => await field.isVisible() && await field.inputValue() === '');
+    await field.fill(process.env.WEIR_TOKEN);
+    await page.keyboard.press('Enter');
+    await until('the answer to be taken', async () => await text('#phase') === 'running');
+    trouble.length = 0; // the browser tells of each 401
+    did('the token is asked for');
+  }
   const rate = () => text('.node.source .rate');
   await until('a rate above zero', async () => parseFloat(await rate()) > 0);
   const before = await rate();
