@@ -242,3 +242,32 @@ sinks:
         assert_eq!(shown, ["1", "2", "3", "4"], "{point}: the table: {rows}");
     }
 }
+
+#[test]
+fn whoever_replays_at_the_same_moment_each_letter_takes_effect_once() {
+    for _ in 0..scaled(3, 20) {
+        let job = job(FILE);
+        let letters: Vec<String> = (100..400).map(|n| format!("reject {n}")).collect();
+        job.write("in.jsonl", letters.join("\n"));
+        job.run().ok();
+        mend(&job);
+        // Filters that overlap, so that neither's letters are the other's.
+        let ask = |until: &str| job.start_with(&["dlq", "replay", "pipeline.yaml", "--until", until]);
+        let asked = ["2100-01-01T00:00:00Z", "2101-01-01T00:00:00Z", "2102-01-01T00:00:00Z"].map(ask);
+        for ended in asked.map(crate::harness::weir::Running::wait) {
+            // Who comes upon a replay that another one carries out may be fenced by it.
+            assert!([Some(0), Some(3)].contains(&ended.code), "{ended:?}");
+        }
+        job.weir(&["dlq", "replay", "pipeline.yaml"]).ok();
+        assert_eq!(dlq(&job, &["list"])["open"], 0);
+        let mut replayed = Vec::new();
+        for entry in std::fs::read_dir(job.folder.path()).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.starts_with("out.replay-") {
+                replayed.extend(lines(&job, &name));
+            }
+        }
+        replayed.sort();
+        assert_eq!(replayed, letters);
+    }
+}
