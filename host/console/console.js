@@ -337,7 +337,7 @@ function drawReport(report, found, promote) {
   }) }, 'Promote: swap it in');
   const away = h('button', { type: 'button', onclick: () => { report.hidden = true; } }, 'Dismiss');
   report.replaceChildren(
-    h('div', { class: 'scroll' }, h('table', null,
+    h('div', { class: 'scroll' }, h('table', { class: 'sides' },
       h('caption', null, `${count(found.messages)} messages in ${found.seconds.toFixed(1)} s, `, h('span', { class: 'differing' }, count(found.differing)), ' with another outcome'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, ''), h('th', { scope: 'col' }, 'runs ', h('code', null, short(found.running.module))),
         h('th', { scope: 'col' }, 'tried ', h('code', null, short(found.candidate.module))))),
