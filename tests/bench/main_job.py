@@ -82,6 +82,13 @@ class Broker:
 
         for future in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
             future.result()
+        # The answer comes before every partition has its leader, and Weir refuses a topic that isn't there.
+        for _ in range(100):
+            found = self.admin.list_topics(name, timeout=10).topics[name].partitions
+            if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
+                return
+            time.sleep(0.1)
+        sys.exit(f"the topic got no leaders topic={name}")
 
     def drop(self, name):
         for future in self.admin.delete_topics([name]).values():
