@@ -41,9 +41,12 @@ const (
 type subscriber struct {
 	*pstest.GServer
 	faults *faults
-	mu     sync.Mutex
-	out    map[string]*stream // by ack id: the stream whose window it fills
-	acked  map[string]int     // confirmed acknowledgements by subscription
+	// turn is held while messages are drawn and while they are acknowledged: the service never takes an old ack id of a message
+	// that it is about to deliver again.
+	turn  sync.Mutex
+	mu    sync.Mutex
+	out   map[string]*stream // by ack id: the stream whose window it fills
+	acked map[string]int     // confirmed acknowledgements by subscription
 }
 
 // stream is the window of one StreamingPull.
@@ -147,27 +150,42 @@ func (s *subscriber) StreamingPull(server pb.Subscriber_StreamingPullServer) err
 			time.Sleep(tick)
 			continue
 		}
-		answer, err := s.GServer.Pull(server.Context(), &pb.PullRequest{
-			Subscription: first.Subscription, MaxMessages: int32(room), ReturnImmediately: true})
+		seconds := first.StreamAckDeadlineSeconds
+		if seconds == subscription.AckDeadlineSeconds {
+			seconds = 0
+		}
+		messages, err := s.draw(server.Context(), &pb.PullRequest{
+			Subscription: first.Subscription, MaxMessages: int32(room), ReturnImmediately: true}, seconds)
 		if err != nil {
 			return err
 		}
-		if len(answer.ReceivedMessages) == 0 {
+		if len(messages) == 0 {
 			time.Sleep(tick)
 			continue
 		}
-		messages := copied(answer.ReceivedMessages)
 		s.fill(window, messages)
-		if seconds := first.StreamAckDeadlineSeconds; seconds > 0 && seconds != subscription.AckDeadlineSeconds {
-			if err := s.lease(server.Context(), first.Subscription, ids(messages), s.faults.lease(seconds)); err != nil {
-				return err
-			}
-		}
-		s.faults.delivered(messages)
 		if err := server.Send(&pb.StreamingPullResponse{ReceivedMessages: messages, SubscriptionProperties: properties}); err != nil {
 			return err
 		}
 	}
+}
+
+// draw takes messages from the fake, for so many seconds where the stream asked for another lease than the subscription's.
+func (s *subscriber) draw(ctx context.Context, request *pb.PullRequest, seconds int32) ([]*pb.ReceivedMessage, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	answer, err := s.GServer.Pull(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	messages := copied(answer.ReceivedMessages)
+	if seconds > 0 && len(messages) > 0 {
+		if err := s.lease(ctx, request.Subscription, ids(messages), s.faults.lease(seconds)); err != nil {
+			return nil, err
+		}
+	}
+	s.faults.delivered(messages)
+	return messages, nil
 }
 
 // copied takes a copy of what the fake changes when a message goes out again.
@@ -202,12 +220,10 @@ func (s *subscriber) GetSubscription(ctx context.Context, request *pb.GetSubscri
 }
 
 func (s *subscriber) Pull(ctx context.Context, request *pb.PullRequest) (*pb.PullResponse, error) {
-	answer, err := s.GServer.Pull(ctx, request)
+	messages, err := s.draw(ctx, request, 0)
 	if err != nil {
 		return nil, err
 	}
-	messages := copied(answer.ReceivedMessages)
-	s.faults.delivered(messages)
 	return &pb.PullResponse{ReceivedMessages: messages}, nil
 }
 
@@ -216,6 +232,8 @@ func (s *subscriber) Acknowledge(ctx context.Context, request *pb.AcknowledgeReq
 	if before != nil {
 		return nil, before
 	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	good, refused := s.faults.acknowledged(request.AckIds)
 	s.drain(request.AckIds)
 	kept := proto.Clone(request).(*pb.AcknowledgeRequest)
